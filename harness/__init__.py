@@ -1,0 +1,1 @@
+"""The harness: drives any server with workloads, checks what it answers and measures how fast."""

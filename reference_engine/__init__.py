@@ -1,0 +1,1 @@
+"""The reference engine: continuous batching whose outputs are bitwise those of unbatched decoding."""
