@@ -1,8 +1,8 @@
 """The `Transcript`: what one run of a workload looked like from the client's side.
 
-Times are seconds on the client's monotonic clock, counted from the start of the run. `t_due` is when
-the schedule said, `t_sent` when the first byte of the request was written; an event's time is that of
-the socket read that brought it.
+Times are seconds on the client's monotonic clock, counted from the start of the run. `t_due` is
+when the schedule said, `t_sent` when the first byte of the request was written; an event's time is
+that of the socket read that brought it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The reference engine: continuous batching whose outputs are bitwise those of unbatched decoding."""
+"""The reference engine: continuous batching, outputs bitwise those of unbatched decoding."""

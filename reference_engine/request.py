@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """The log-probability of one token (natural log) and of the ``k`` most likely ones, best first."""
+    """The natural log-probability of one token and of the ``k`` most likely ones, best first."""
 
     token_id: int
     logprob: float

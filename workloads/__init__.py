@@ -1,1 +1,1 @@
-"""Workloads: ragged requests with due times and cancel points, from strategies, traces or presets."""
+"""Workloads: ragged requests with due times and cancel points, drawn, read or preset."""

@@ -1,8 +1,8 @@
 """The `Workload`: requests with due times and cancel points, and its JSON form.
 
-A workload says everything that a client does, and nothing about the server. It is data: drawn by a
-Hypothesis strategy, read from a trace, or loaded from a preset, and written to a file when it is the
-smallest one that fails.
+A workload says everything that a client does, and nothing about the server. It is data: drawn by
+a Hypothesis strategy, read from a trace, or loaded from a preset, and written to a file when it is
+the smallest one that fails.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class AfterTokens:
 class WorkloadRequest:
     """One request of a workload.
 
-    ``key`` names it within the workload. The prompt is ``prompt_ids`` or ``prompt_text`` or, for the
-    chat endpoint, ``messages``; exactly one is set. ``params`` are OpenAI request fields
-    (``max_tokens``, ``temperature``, ...), sent as they are. It is sent ``due_s`` seconds after the
-    run begins and, when ``after`` is set, not before that trigger. ``cancel_after_tokens`` closes the
-    connection after so many token-bearing events (0: as soon as it is sent);
+    ``key`` names it within the workload. The prompt is ``prompt_ids`` or ``prompt_text`` or, for
+    the chat endpoint, ``messages``; exactly one is set. ``params`` are OpenAI request fields
+    (``max_tokens``, ``temperature``, ...), sent as they are. It is sent ``due_s`` seconds after
+    the run begins and, when ``after`` is set, not before that trigger. ``cancel_after_tokens``
+    closes the connection after so many token-bearing events (0: as soon as it is sent);
     ``cancel_after_s`` does it after so many seconds.
     """
 

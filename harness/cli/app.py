@@ -1,0 +1,77 @@
+"""The command tree: names and one line each here, the commands themselves in files of their own.
+
+A command's module is imported only when the command is run or its help is asked for, so that
+``isobatch --help`` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import typer
+
+from harness.cli.errors import ExitStatus, UserError
+from harness.targets.target import TargetUnusable
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "demo": ("harness.cli.demo", "Run the whole suite on our own server, from probe to report."),
+    "probe": ("harness.cli.probe", "Build probe checkpoints and ask the integer rule for answers."),
+    "serve": ("harness.cli.serve", "Serve a checkpoint with the exact reference engine."),
+    "check": ("harness.cli.check", "Check a server against the conformance suite."),
+    "bench": ("harness.cli.bench", "Measure a server's TTFT, gaps and throughput under load."),
+    "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),
+}
+
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The command tree for this command line: the command it names is real, the others are titles.
+
+    A module offers either ``command``, one function, or ``app``, a group of commands.
+    """
+    app = typer.Typer(
+        name="isobatch",
+        help="The same answer, whatever the batch: check and measure LLM inference servers.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    asked = next((a for a in arguments if not a.startswith("-")), None)
+    for name, (module_name, title) in COMMANDS.items():
+        if name != asked:
+            app.command(name, help=title)(_title_only)
+            continue
+        module = importlib.import_module(module_name)
+        if hasattr(module, "command"):
+            app.command(name)(module.command)
+        else:
+            app.add_typer(module.app, name=name, help=title, no_args_is_help=True)
+    app.callback()(_no_command)
+    return app
+
+
+def _title_only() -> None:
+    raise AssertionError("a command that was not imported was called")
+
+
+def _no_command() -> None:
+    """The same answer, whatever the batch: check and measure LLM inference servers."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; every expected failure is one line on stderr and a documented status."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        build(argv)(argv, prog_name="isobatch")
+    except UserError as error:
+        print(f"isobatch: {error}", file=sys.stderr)
+        sys.exit(error.status)
+    except TargetUnusable as error:
+        print(f"isobatch: {error}", file=sys.stderr)
+        sys.exit(ExitStatus.UNUSABLE)
+    except KeyboardInterrupt:
+        print("isobatch: interrupted", file=sys.stderr)
+        sys.exit(ExitStatus.INTERRUPTED)
