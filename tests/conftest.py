@@ -1,0 +1,21 @@
+"""What every test shares: one thread, no network, and Hypothesis profiles that replay."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from hypothesis import HealthCheck, settings
+
+_COMMON = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)
+settings.register_profile("dev", max_examples=25, derandomize=True, **_COMMON)
+settings.register_profile("nightly", max_examples=2000, **_COMMON)
+settings.load_profile(os.environ.get("ISOBATCH_PROFILE", "ci"))
