@@ -22,6 +22,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("harness.cli.serve", "Serve a checkpoint with the exact reference engine."),
     "check": ("harness.cli.check", "Check a server against the conformance suite."),
     "bench": ("harness.cli.bench", "Measure a server's TTFT, gaps and throughput under load."),
+    "model": (
+        "harness.cli.model",
+        "Fetch a real trained model (SmolLM2) for oracle and benchmarks.",
+    ),
     "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),
 }
 

@@ -61,10 +61,12 @@ def test_functions_fit_on_a_screen() -> None:
 def test_names_say_what_a_thing_is() -> None:
     vague = re.compile(r"(manager|helper|utils?|misc)", re.IGNORECASE)
     bad = [str(path.relative_to(ROOT)) for path in _sources() if vague.search(path.stem)]
-    for path in _sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and vague.search(node.name):
-                bad.append(f"{path.relative_to(ROOT)}:{node.name}")
+    bad += [
+        f"{path.relative_to(ROOT)}:{node.name}"
+        for path in _sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and vague.search(node.name)
+    ]
     assert not bad, f"name these after what they are: {bad}"
 
 
