@@ -1,0 +1,135 @@
+"""Starting a server as a process of its own, knowing when it is ready, and always stopping it.
+
+The process gets its own session, so that a stop reaches everything it started. It is stopped when
+the block ends, however it ends: SIGTERM first, SIGKILL after `stop_timeout_s`. Its output goes to
+a log file, whose end is part of the error when it does not come up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.targets.target import TargetUnusable
+
+_URL: Final = re.compile(rb"(https?://[\w.\-\[\]:]+:\d+)[/\s]")
+_LOG_TAIL_LINES: Final = 8
+_WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedServer:
+    """A running server: where it listens, its process id, and the file its output goes to."""
+
+    url: str
+    pid: int
+    log: Path
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that was free a moment ago, for servers that cannot be told to choose one."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def launched(
+    command: Sequence[str],
+    *,
+    log: Path,
+    url: str | None = None,
+    ready_path: str = "/health",
+    ready_timeout_s: float = 120.0,
+    stop_timeout_s: float = 10.0,
+) -> Iterator[LaunchedServer]:
+    """Run ``command``, yield once it answers ``ready_path`` with 200, stop it at the end.
+
+    Without ``url`` the first URL that the command prints is its address. Raises TargetUnusable
+    when it cannot be started, ends early, or is not ready within ``ready_timeout_s``.
+    """
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TargetUnusable(f"cannot start {command[0]}: {error.strerror}") from error
+    try:
+        deadline_s = time.monotonic() + ready_timeout_s
+        address = url or _printed_url(process, log, deadline_s)
+        _wait_until_ready(process, address + ready_path, log, deadline_s)
+        yield LaunchedServer(address, process.pid, log)
+    finally:
+        _stop(process, stop_timeout_s)
+
+
+def own_server(*arguments: str) -> list[str]:
+    """The command that serves with our own engine, in this same Python."""
+    return [sys.executable, "-m", "harness.cli", "serve", *arguments]
+
+
+def _printed_url(process: subprocess.Popen[bytes], log: Path, deadline_s: float) -> str:
+    while True:
+        if found := _URL.search(log.read_bytes()):
+            return found[1].decode()
+        _pause(process, log, deadline_s, "printed no address")
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], url: str, log: Path, deadline_s: float
+) -> None:
+    while not _answers(url):
+        _pause(process, log, deadline_s, f"did not answer {url}")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with _WITHOUT_PROXY.open(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
+def _pause(process: subprocess.Popen[bytes], log: Path, deadline_s: float, complaint: str) -> None:
+    """Wait a little for a server that is coming up, or say why it never will."""
+    if (status := process.poll()) is not None:
+        raise TargetUnusable(f"the server ended with status {status} at start: {_tail(log)}")
+    if time.monotonic() > deadline_s:
+        raise TargetUnusable(f"the server {complaint} in time: {_tail(log)}")
+    time.sleep(0.05)
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LOG_TAIL_LINES:]
+    return " | ".join(lines) or f"it wrote nothing to {log}"
+
+
+def _stop(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """End the process and everything of its session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
