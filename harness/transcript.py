@@ -37,13 +37,18 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TokenChunk:
-    """One token-bearing event for one choice. ``token_ids`` is None where the server tells none."""
+    """One token-bearing event for one choice. ``token_ids`` is None where the server tells none.
+
+    ``tokens`` is how many tokens it carries, where ids, logprobs or a running usage tell; else
+    None, never a guess.
+    """
 
     t_s: float
     text: str = ""
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     top_logprobs: tuple[Mapping[str, float], ...] | None = None
+    tokens: int | None = None
 
 
 @dataclass(slots=True)
@@ -71,7 +76,13 @@ class ChoiceTranscript:
 
 @dataclass(slots=True)
 class RequestTranscript:
-    """What happened to one request of the workload, in the client's eyes."""
+    """What happened to one request of the workload, in the client's eyes.
+
+    ``t_end_s`` is when the last byte of the answer came or the request was given up. ``t_connect_s``
+    is how long the connection took to open, None where an idle one was reused. ``retries`` counts
+    sends after a reset on a reused idle connection. ``raw`` has the parsed JSON events in order,
+    and the string ``[DONE]`` for a terminator; for a non-stream answer the one document.
+    """
 
     key: str
     ending: Ending
@@ -87,6 +98,9 @@ class RequestTranscript:
     usages_seen: int = 0
     prompt_logprobs: list[Any] | None = None
     raw: list[Any] = field(default_factory=list)
+    prompt_token_ids: tuple[int, ...] | None = None
+    t_connect_s: float | None = None
+    retries: int = 0
 
     @property
     def first(self) -> ChoiceTranscript:

@@ -1,0 +1,155 @@
+"""Reads the body of one answer, stream or document, into its transcript.
+
+JSON is kept off the hot path: until the first token-bearing event a stream is read as it arrives,
+since the first-token limit and live progress need it; from then on its bytes are only put aside
+with their times, and parsed by `catch_up` when nobody waits for the loop. A request whose tokens
+somebody counts during the run (a cancel point, a trigger) is read as it arrives to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+
+from harness.client.openai_answer import (
+    MalformedAnswer,
+    ServerReportedError,
+    error_message,
+    read_document,
+)
+from harness.client.sse import SseEvent, SseParser
+from harness.transcript import Ending, RequestTranscript
+
+DONE = "[DONE]"
+
+
+class AnswerReader:
+    """Bytes with times in, transcript out. ``failure`` is what was wrong with the content.
+
+    ``saw_done`` is certain after `catch_up`; before, it only says that ``[DONE]`` stood somewhere.
+    """
+
+    __slots__ = (
+        "_backlog", "_eager", "_keep_raw", "_on_tokens", "_origin_s", "_parser", "_stream",
+        "failure", "saw_done", "token_events", "transcript",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        transcript: RequestTranscript,
+        *,
+        stream: bool,
+        origin_s: float,
+        on_tokens: Callable[[int], None] | None = None,
+        keep_raw: bool = True,
+    ) -> None:
+        """``on_tokens`` is told the number of token-bearing events each time it grows."""
+        self.transcript = transcript
+        self.failure: tuple[Ending, str] | None = None
+        self.saw_done = False
+        self.token_events = 0
+        self._stream = stream
+        self._origin_s = origin_s
+        self._on_tokens = on_tokens
+        self._keep_raw = keep_raw
+        self._eager = True
+        self._parser = SseParser()
+        self._backlog: list[tuple[float, bytes]] = []
+
+    def feed(self, t_s: float, data: bytes) -> None:
+        """A piece of the body, read from the socket at ``t_s`` on the clock."""
+        if self._eager and self._stream:
+            self._read_stream(t_s, data)
+            self._eager = self.token_events == 0 or self._on_tokens is not None
+            return
+        self._backlog.append((t_s, data))
+        if b"[DONE]" in data:
+            self.saw_done = True
+
+    @property
+    def backlog_pieces(self) -> int:
+        """How many pieces wait to be parsed."""
+        return len(self._backlog)
+
+    def catch_up(self) -> None:
+        """Parse what was put aside. After a failure nothing more is read."""
+        backlog, self._backlog = self._backlog, []
+        if not self._stream:
+            self._read_whole(backlog)
+            return
+        for t_s, data in backlog:
+            self._read_stream(t_s, data)
+        self.saw_done = self.transcript.terminators > 0
+
+    def read_error_body(self) -> str:
+        """The server's own words in the body of a refusal."""
+        body = b"".join(data for _, data in self._backlog)
+        self._backlog = []
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return body[:200].decode("utf-8", "replace").strip()
+        if self._keep_raw:
+            self.transcript.raw.append(document)
+        if isinstance(document, dict):
+            return error_message(document.get("error") or document)
+        return error_message(document)
+
+    def defer_everything(self) -> None:
+        """The answer is no stream after all (an error document): keep it for `read_error_body`."""
+        self._stream = False
+
+    def _read_whole(self, backlog: list[tuple[float, bytes]]) -> None:
+        if not backlog:
+            self.failure = (Ending.PROTOCOL_ERROR, "the answer has no body")
+            return
+        self._read_json(backlog[-1][0], b"".join(data for _, data in backlog))
+
+    def _read_stream(self, t_s: float, data: bytes) -> None:
+        before = self.token_events
+        for event in self._parser.feed(data):
+            if self.failure is not None:
+                return
+            self._read_event(t_s, event)
+        if self._on_tokens is not None and self.token_events > before:
+            self._on_tokens(self.token_events)
+
+    def _read_event(self, t_s: float, event: SseEvent) -> None:
+        if event.data.strip() == b"[DONE]":
+            self.saw_done = True
+            self.transcript.terminators += 1
+            if self._keep_raw:
+                self.transcript.raw.append(DONE)
+            return
+        if event.event == "error":
+            self.failure = (Ending.SERVER_ERROR, _error_text(event.data))
+            return
+        self._read_json(t_s, event.data)
+
+    def _read_json(self, t_s: float, data: bytes) -> None:
+        try:
+            document = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            self.failure = (
+                Ending.PROTOCOL_ERROR,
+                f"not JSON ({error}): {data[:80].decode('utf-8', 'replace')!r}",
+            )
+            return
+        if self._keep_raw:
+            self.transcript.raw.append(document)
+        try:
+            self.token_events += read_document(document, t_s - self._origin_s, self.transcript)
+        except MalformedAnswer as error:
+            self.failure = (Ending.PROTOCOL_ERROR, str(error))
+        except ServerReportedError as error:
+            self.failure = (Ending.SERVER_ERROR, f"the server reported: {error}")
+
+
+def _error_text(data: bytes) -> str:
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return f"the server reported: {data[:200].decode('utf-8', 'replace')}"
+    inner = document.get("error", document) if isinstance(document, dict) else document
+    return f"the server reported: {error_message(inner)}"

@@ -1,0 +1,21 @@
+"""The one clock of the client: monotonic, in seconds."""
+
+from __future__ import annotations
+
+import time
+
+now = time.perf_counter
+"""Seconds on the monotonic clock. All times of a transcript come from here."""
+
+
+class RunClock:
+    """Seconds since the start of a run."""
+
+    __slots__ = ("start",)
+
+    def __init__(self) -> None:
+        self.start = now()
+
+    def seconds(self) -> float:
+        """The time now, counted from the start."""
+        return now() - self.start

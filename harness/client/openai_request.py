@@ -1,0 +1,76 @@
+"""From a `WorkloadRequest` to the bytes of an OpenAI API call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from harness.client.endpoint import Endpoint
+from workloads.workload import WorkloadRequest
+
+COMPLETIONS: Final = "/v1/completions"
+CHAT: Final = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what every call carries.
+
+    ``extra_params`` are added to each body unless the request sets them itself; a parameter whose
+    value is None is left out, so a request can remove one. ``include_usage`` asks a stream for its
+    usage chunk, ``return_token_ids`` for token ids under the name vLLM gave that field.
+    """
+
+    endpoint: Endpoint
+    model: str
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra_params: Mapping[str, Any] = field(default_factory=dict)
+    include_usage: bool = True
+    return_token_ids: bool = True
+
+    def payload(self, request: WorkloadRequest) -> bytes:
+        """The HTTP request, head and body."""
+        path = COMPLETIONS if request.messages is None else CHAT
+        body = orjson.dumps(self.body(request))
+        return self.head("POST", path, len(body)) + body
+
+    def body(self, request: WorkloadRequest) -> dict[str, Any]:
+        """The JSON body."""
+        body: dict[str, Any] = {"model": self.model}
+        if request.prompt_ids is not None:
+            body["prompt"] = list(request.prompt_ids)
+        elif request.prompt_text is not None:
+            body["prompt"] = request.prompt_text
+        else:
+            body["messages"] = list(request.messages or ())
+        if request.stream:
+            body["stream"] = True
+            if self.include_usage:
+                body["stream_options"] = {"include_usage": True}
+        if self.return_token_ids:
+            body["return_token_ids"] = True
+        body.update(self.extra_params)
+        body.update(request.params)
+        return {name: value for name, value in body.items() if value is not None}
+
+    def head(self, method: str, path: str, content_length: int | None = None) -> bytes:
+        """Request line and headers. ``identity`` because a compressed stream is a late stream."""
+        headers = {
+            "Host": self.endpoint.authority,
+            "Accept": "application/json, text/event-stream",
+            "Accept-Encoding": "identity",
+            "User-Agent": "isobatch",
+        }
+        if content_length is not None:
+            headers["Content-Type"] = "application/json"
+            headers["Content-Length"] = str(content_length)
+        if self.api_key:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        headers.update(self.headers)
+        lines = [f"{method} {self.endpoint.path(path)} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
