@@ -84,6 +84,7 @@ class FailureRow(TypedDict):
     """One broken property; ``workload_path`` is the smallest workload that shows it."""
 
     sentence: str
+    detail: str
     request_key: str | None
     expected: Any
     actual: Any
@@ -105,6 +106,7 @@ class VerdictRow(TypedDict):
     evidence: dict[str, float]
     failures: list[FailureRow]
     requests: int
+    first_failure_requests: int | None
     duration_s: float
 
 

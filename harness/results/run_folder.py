@@ -160,9 +160,10 @@ class RunFolder:
         workload_path = None
         if failure.workload is not None:
             workload_path = f"failures/{check_id}-{index + 1}.json"
-            self.write_file(workload_path, _json_bytes(failure.workload.to_json()))
+            self.write_file(workload_path, _json_bytes(failure.to_json(check_id)))
         return {
             "sentence": failure.sentence,
+            "detail": failure.detail,
             "request_key": failure.request_key,
             "expected": failure.expected,
             "actual": failure.actual,
@@ -235,6 +236,7 @@ def _verdict_row(result: CheckResult, failures: list[FailureRow]) -> VerdictRow:
         "evidence": dict(result.evidence),
         "failures": failures,
         "requests": result.requests,
+        "first_failure_requests": result.first_failure_requests,
         "duration_s": result.duration_s,
     }
 
