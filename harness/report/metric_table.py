@@ -9,7 +9,7 @@ from typing import Final
 from harness.report.quantity import quantity
 from harness.results.document import MetricRow
 
-STATISTICS: Final = ("value", "mean", "p50", "p90", "p95", "p99", "max")
+STATISTICS: Final = ("value", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max")
 
 
 @dataclass(slots=True)

@@ -101,9 +101,7 @@ def _steps_of_load(view: RunView) -> Sequence[Step]:
 
 
 def _times(view: RunView) -> Iterator[Picture]:
-    times, tokens = view.chunks
-    ttft_s = {name: samples for name, samples in view.ttft_s.items() if samples}
-    if ttft_s:
+    if ttft_s := view.ttft_s:
         figure = distribution_figure(ttft_s, axis_label="time to first token, ms")
         yield Picture(
             "Time to first token",
@@ -112,16 +110,16 @@ def _times(view: RunView) -> Iterator[Picture]:
             " request was due, service from when it was sent.",
             wide=False,
         )
-    if view.chunk_gap_s["chunk_gap"]:
-        figure = distribution_figure(view.chunk_gap_s, axis_label="gap between chunks, ms")
+    if chunk_gap_s := view.chunk_gap_s:
+        figure = distribution_figure(chunk_gap_s, axis_label="gap between chunks, ms")
         yield Picture(
             "Gaps between chunks",
             inline_svg(figure, "gap", "Distribution of the gaps between chunks of a stream"),
             "Share of gaps at or below that time, over all streams.",
             wide=False,
         )
-    if times:
-        figure = throughput_figure(times, tokens, view.streams)
+    if chunks := view.chunks:
+        figure = throughput_figure(chunks, view.streams)
         yield Picture(
             "Throughput",
             inline_svg(figure, "throughput", "Output tokens a second and open streams over time"),

@@ -14,21 +14,20 @@ if TYPE_CHECKING:
 
 
 def throughput_figure(
-    token_times_s: Sequence[float],
-    token_counts: Sequence[int],
-    streams: Sequence[tuple[float, float]],
+    chunks: Sequence[tuple[float, int]], streams: Sequence[tuple[float, float]]
 ) -> Figure:
     """Draw output tokens a second, and below it the open streams.
 
-    ``token_times_s`` and ``token_counts`` are the chunks of all requests: when each arrived and
-    how many tokens it carried. ``streams`` are (sent, ended) of each request. All in seconds since
-    the run began. Raises ValueError without chunks.
+    ``chunks`` of all requests: when each arrived and how many tokens it carried. ``streams``: when
+    each request was sent and when it ended. All in seconds since the run began. Raises ValueError
+    without chunks.
     """
-    if not len(token_times_s):
+    if not chunks:
         raise ValueError("no token arrived, so there is no throughput to draw")
-    end_s = max(max(token_times_s), max((e for _, e in streams), default=0.0))
+    times_s, tokens = zip(*chunks, strict=True)
+    end_s = max(max(times_s), max((e for _, e in streams), default=0.0))
     bins = np.linspace(0, end_s, min(max(int(end_s / 0.25), 8), 60) + 1)
-    counts, _ = np.histogram(token_times_s, bins, weights=np.asarray(token_counts, float))
+    counts, _ = np.histogram(times_s, bins, weights=np.asarray(tokens, float))
     per_s = counts / (bins[1] - bins[0])
     changes = sorted([(s, 1) for s, _ in streams] + [(e, -1) for _, e in streams])
     with drawing() as figure_class:

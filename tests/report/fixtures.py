@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.metrics.request_row import to_row
 from harness.report.step import ScheduledTokens, Step
 from harness.results import RunFolder
+from harness.transcript import (
+    ChoiceTranscript,
+    Ending,
+    RequestTranscript,
+    TokenChunk,
+    Usage,
+)
 from harness.verdict import CheckResult, Failure, Verdict
 from workloads.workload import Workload, WorkloadRequest
 
@@ -48,25 +56,19 @@ def step_json(step: Step) -> dict[str, Any]:
     }
 
 
-def request_json(key: str, first_s: float, chunks: int) -> dict[str, Any]:
-    times = [first_s + 0.1 * i for i in range(chunks)]
-    return {
-        "key": key,
-        "response_id": f"x-{key}",
-        "ending": "complete",
-        "status": 200,
-        "error": None,
-        "t_due_s": 0.0,
-        "t_sent_s": 0.01,
-        "t_first_s": times[0],
-        "t_last_s": times[-1],
-        "t_end_s": times[-1],
-        "prompt_tokens": 20,
-        "completion_tokens": chunks,
-        "cached_tokens": 0,
-        "chunk_times_s": times,
-        "chunk_tokens": [1] * chunks,
-    }
+def request_of(key: str, first_s: float, chunks: int) -> RequestTranscript:
+    arrived = [TokenChunk(first_s + 0.1 * i, tokens=1) for i in range(chunks)]
+    return RequestTranscript(
+        key,
+        Ending.COMPLETE,
+        t_due_s=0.0,
+        t_sent_s=0.01,
+        t_end_s=arrived[-1].t_s,
+        choices={0: ChoiceTranscript(arrived, ["length"])},
+        usage=Usage(20, chunks),
+        status=200,
+        response_id=f"x-{key}",
+    )
 
 
 def result_of(check_id: str, verdict: Verdict, **fields: Any) -> CheckResult:
@@ -84,10 +86,7 @@ def make_run(parent: Path, *, hostile: str = "") -> Path:
                 scheduled["request_id"] += hostile
             run.append("steps", row)
         for key, first_s in (("a", 0.2), ("b", 0.3)):
-            row = request_json(key, first_s, 4)
-            row["key"] += hostile
-            row["response_id"] += hostile
-            run.append("requests", row)
+            run.append("requests", to_row(request_of(key + hostile, first_s, 4)))
         run.add_verdict(result_of("EQV-1", Verdict.PASS, evidence={"overlaps": 3.0}))
         failure = Failure(
             "s", "a", [12], [9], 4, f"guess{hostile}", WORKLOAD, detail=f"token 4{hostile}"

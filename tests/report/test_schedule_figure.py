@@ -44,4 +44,4 @@ def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(ValueError, match="sets of samples"):
         distribution_figure({"ttft": []}, axis_label="ms")
     with pytest.raises(ValueError, match="no token arrived"):
-        throughput_figure([], [], [])
+        throughput_figure([], [])
