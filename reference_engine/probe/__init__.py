@@ -1,0 +1,28 @@
+"""Probe checkpoints: models whose every output token is known in integers.
+
+The weights of a probe are compiled from a small integer rule, so the right answer to any prompt is
+known exactly, while the model is an ordinary checkpoint that any engine loads. `Rule` is the oracle
+and needs no torch; `export_probe` writes the checkpoint.
+"""
+
+from reference_engine.probe.config import VARIANTS, ProbeConfig
+from reference_engine.probe.export import DTYPES, ExportRefused, export_probe
+from reference_engine.probe.load import NotAProbe, load_probe_config
+from reference_engine.probe.rule import Rule, RuleAnswer, RuleState
+from reference_engine.probe.vocabulary import decode_tokens, encode_text, vocabulary
+
+__all__ = [
+    "DTYPES",
+    "VARIANTS",
+    "ExportRefused",
+    "NotAProbe",
+    "ProbeConfig",
+    "Rule",
+    "RuleAnswer",
+    "RuleState",
+    "decode_tokens",
+    "encode_text",
+    "export_probe",
+    "load_probe_config",
+    "vocabulary",
+]

@@ -1,0 +1,129 @@
+"""`ProbeConfig`: the dials of a probe checkpoint, and the named variants.
+
+Everything about a probe (the integer rule, the weights, the tokenizer) follows from this one frozen
+value, so an exported folder can be judged by whoever reads its ``probe.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+FORMAT: Final = "isobatch.probe/1"
+
+PAD_ID: Final = 0
+BOS_ID: Final = 1
+EOS_ID: Final = 2
+UNDEFINED_ID: Final = 3
+FIRST_BYTE_ID: Final = 4
+
+URL_SAFE_BASE64: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeConfig:
+    """What a probe is made of.
+
+    ``name`` is the model id a server should serve it under. A symbol has ``symbol_bits`` bits, of
+    which a token shows the lowest ``shown_bits``; a token also carries ``sign_bits`` sign bits, so
+    there are ``2 ** (shown_bits + sign_bits)`` output tokens, whose texts are ``alphabet``.
+    ``taps[l]`` are the distances that layer ``l`` reads, ``rotations[h]`` how far the symbol that
+    tap ``h`` fetches is rotated before it is added. With ``ends_itself`` the rule emits EOS by
+    itself, once in 32 tokens on average. ``max_context_tokens`` is proven for every dtype.
+    """
+
+    name: str
+    taps: tuple[tuple[int, ...], ...] = (
+        (1, 17, 64, 255),
+        (2, 16, 129),
+        (3, 32, 511),
+        (1, 31, 256),
+        (2, 33, 127),
+        (1, 15, 65),
+    )
+    rotations: tuple[int, ...] = (0, 1, 2, 3)
+    own_rotation: int = 1
+    symbol_bits: int = 4
+    shown_bits: int = 2
+    sign_bits: int = 4
+    ends_itself: bool = False
+    heads: int = 8
+    kv_heads: int = 2
+    head_dim: int = 64
+    rope_theta: float = 1e6
+    max_context_tokens: int = 4096
+    family: str = "llama"
+    alphabet: tuple[bytes, ...] = field(
+        default=tuple(character.encode() for character in URL_SAFE_BASE64)
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.alphabet) != 2 ** (self.shown_bits + self.sign_bits):
+            raise ValueError(
+                f"{len(self.alphabet)} output texts for "
+                f"{2 ** (self.shown_bits + self.sign_bits)} output tokens"
+            )
+        if not 0 < self.shown_bits <= self.symbol_bits:
+            raise ValueError("a token shows at least one bit of its symbol and no more than all")
+        if any(d < 1 for layer in self.taps for d in layer):
+            raise ValueError("a tap distance is at least 1")
+
+    @property
+    def layers(self) -> int:
+        """How many transformer layers."""
+        return len(self.taps)
+
+    @property
+    def bos_id(self) -> int:
+        """The id every prompt begins with."""
+        return BOS_ID
+
+    @property
+    def eos_id(self) -> int:
+        """The id that ends an answer."""
+        return EOS_ID
+
+    @property
+    def pad_id(self) -> int:
+        """An id that never appears in a prompt or an answer."""
+        return PAD_ID
+
+    @property
+    def undefined_id(self) -> int:
+        """What the model answers when its state is no state of the rule: something broke."""
+        return UNDEFINED_ID
+
+    @property
+    def symbol_mask(self) -> int:
+        """All bits of a symbol."""
+        return (1 << self.symbol_bits) - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: what ``probe.json`` holds under ``config``."""
+        document = asdict(self)
+        document["alphabet"] = [text.hex() for text in self.alphabet]
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote. Raises ValueError where it is not a probe's configuration."""
+        fields = dict(document)
+        try:
+            fields["taps"] = tuple(tuple(int(d) for d in layer) for layer in fields["taps"])
+            fields["rotations"] = tuple(fields["rotations"])
+            fields["alphabet"] = tuple(bytes.fromhex(text) for text in fields["alphabet"])
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a probe configuration: {error}") from None
+
+
+_PLAIN: Final = ProbeConfig(name="isobatch-probe-plain")
+
+VARIANTS: Final[Mapping[str, ProbeConfig]] = MappingProxyType(
+    {
+        "plain": _PLAIN,
+        "eos": replace(_PLAIN, name="isobatch-probe-eos", ends_itself=True),
+    }
+)

@@ -1,0 +1,193 @@
+"""The rule: the right answer, in integers.
+
+For position ``i`` of a prompt and its answer, with ``s`` and ``b[k]`` the symbol and sign bits of a
+token and ``code = +1`` or ``-1`` by the sign bit (BOS: ``+1/2``, so no sum is ever 0)::
+
+    A[-1][i] = s(token i)
+    S[k][i]  = sum over j <= i of code[k](token j)
+    g[k][i]  = 1 if S[k][i] > 0 else 0
+    A[l][i]  = rot(A[l-1][i], own) xor constant[l]
+               xor (xor over taps h of rot(A[l-1][max(i - d[l][h], 0)], rotations[h]))
+               xor (g[.][i] if l > 0 else 0)
+    next(i)  = the output token that shows the low bits of A[L-1][i] and has sign bits 1 - g[.][i]
+
+Every answer drives every sum back towards zero, where one token more or less flips it; every tap
+makes one exact position of one exact layer matter. No float, no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from reference_engine.probe.config import BOS_ID, EOS_ID, ProbeConfig
+from reference_engine.probe.vocabulary import Vocabulary, vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class RuleAnswer:
+    """What a right server answers, as ids. An EOS that ended the answer is its last id."""
+
+    token_ids: tuple[int, ...]
+    finish_reason: Literal["stop", "length"]
+
+
+@dataclass(slots=True)
+class RuleState:
+    """The rule's state after some tokens: for diagnosis and for going on one token at a time.
+
+    ``symbols[l + 1][i]`` is ``A[l][i]``. ``doubled_sums[k]`` is ``2 * S[k]`` after the last token,
+    an odd integer; ``signs[i]`` holds the bits ``g[k][i]``.
+    """
+
+    symbols: list[list[int]]
+    doubled_sums: list[int]
+    signs: list[int] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """How many tokens were seen."""
+        return len(self.signs)
+
+
+class Rule:
+    """The integer rule of one probe."""
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self.config = config
+        self.vocabulary: Vocabulary = vocabulary(config)
+        bits = config.symbol_bits
+        rotated = [[_rotate(value, by, bits) for value in range(1 << bits)] for by in range(bits)]
+        self._own = rotated[config.own_rotation % bits]
+        self._taps = [
+            [(d, rotated[config.rotations[h] % bits]) for h, d in enumerate(layer)]
+            for layer in config.taps
+        ]
+        sign_bits = config.sign_bits
+        self._feedback = [_fold(g, bits) for g in range(1 << sign_bits)]
+        self._steps = [
+            [1 if sign >> k & 1 else -1 for k in range(sign_bits)] for sign in range(1 << sign_bits)
+        ]
+
+    def begin(self) -> RuleState:
+        """The state before any token."""
+        return RuleState([[] for _ in range(self.config.layers + 1)], [0] * self.config.sign_bits)
+
+    def push(self, state: RuleState, token_id: int) -> int:
+        """Add one token to ``state`` and return the token that follows.
+
+        Raises ValueError for an unknown id and for a BOS that is missing or not at the start.
+        """
+        at = state.length
+        self._refuse_bad(token_id, at)
+        sums = state.doubled_sums
+        weight = 1 if token_id == BOS_ID else 2
+        for k, code in enumerate(self._steps[self.vocabulary.signs[token_id]]):
+            sums[k] += weight * code
+        signs = sum(1 << k for k, value in enumerate(sums) if value > 0)
+        state.signs.append(signs)
+        below = self.vocabulary.symbols[token_id]
+        state.symbols[0].append(below)
+        for level, taps in enumerate(self._taps):
+            row = state.symbols[level]
+            symbol = self._own[below] ^ layer_constant(self.config, level)
+            for distance, rotated in taps:
+                symbol ^= rotated[row[at - distance if at > distance else 0]]
+            if level:
+                symbol ^= self._feedback[signs]
+            state.symbols[level + 1].append(symbol)
+            below = symbol
+        return self._emit(state.symbols[-2][-1], below, signs)
+
+    def _emit(self, previous: int, symbol: int, signs: int) -> int:
+        config = self.config
+        if config.ends_itself and ends(config, previous, symbol):
+            return EOS_ID
+        all_signs = (1 << config.sign_bits) - 1
+        shown = symbol & ((1 << config.shown_bits) - 1)
+        return self.vocabulary.output_ids[shown << config.sign_bits | (all_signs ^ signs)]
+
+    def _refuse_bad(self, token_id: int, at: int) -> None:
+        if not 0 <= token_id < self.vocabulary.size:
+            raise ValueError(
+                f"id {token_id} is not in the vocabulary of {self.vocabulary.size} ids"
+            )
+        if (token_id == BOS_ID) != (at == 0):
+            raise ValueError(f"a prompt begins with BOS (id {BOS_ID}) and has no other")
+
+    def read(self, ids: Iterable[int]) -> tuple[RuleState, int]:
+        """The state after ``ids`` and the token that follows. Raises ValueError as `push` does."""
+        state = self.begin()
+        following = None
+        for token_id in ids:
+            following = self.push(state, token_id)
+        if following is None:
+            raise ValueError("the prompt is empty: it needs at least BOS")
+        return state, following
+
+    def next_token(self, ids: Sequence[int]) -> int:
+        """The token that follows ``ids``. Raises ValueError as `push` does."""
+        return self.read(ids)[1]
+
+    def followers(self, ids: Sequence[int]) -> list[int]:
+        """For every position of ``ids``, the token that the model should put after it."""
+        state = self.begin()
+        return [self.push(state, token_id) for token_id in ids]
+
+    def generate(
+        self, prompt_ids: Sequence[int], max_tokens: int, *, ignore_eos: bool = False
+    ) -> RuleAnswer:
+        """What a right server answers at temperature 0.
+
+        Generation ends with EOS (the last id, reason ``stop``) or after ``max_tokens`` (reason
+        ``length``). With ``ignore_eos`` an EOS is a token like any other and generation goes on.
+        Raises ValueError as `push` does.
+        """
+        state, following = self.read(prompt_ids)
+        answer: list[int] = []
+        while len(answer) < max_tokens:
+            answer.append(following)
+            if following == EOS_ID and not ignore_eos:
+                return RuleAnswer(tuple(answer), "stop")
+            if len(answer) < max_tokens:
+                following = self.push(state, following)
+        return RuleAnswer(tuple(answer), "length")
+
+
+def _rotate(value: int, by: int, bits: int) -> int:
+    """Bit ``q`` of the result is bit ``(q + by) % bits`` of ``value``."""
+    return (value >> by | value << (bits - by)) & ((1 << bits) - 1)
+
+
+def _fold(signs: int, bits: int) -> int:
+    """Bit ``q`` is the parity of sign bits ``q``, ``q + bits``, ...: none is lost."""
+    folded = 0
+    while signs:
+        folded ^= signs & ((1 << bits) - 1)
+        signs >>= bits
+    return folded
+
+
+def layer_constant(config: ProbeConfig, layer: int) -> int:
+    """The constant that layer ``layer`` adds, so that no two layers compute the same."""
+    return (5 * layer + 3) & config.symbol_mask
+
+
+def ends(config: ProbeConfig, previous: int, symbol: int) -> bool:
+    """Whether the last two layers' symbols (``A[L-2]``, ``A[L-1]``) say that the answer ends."""
+    return all(
+        (value >> bit & 1) == wanted
+        for value, condition in zip((previous, symbol), end_condition(config), strict=True)
+        for bit, wanted in condition
+    )
+
+
+def end_condition(
+    config: ProbeConfig,
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """(bit, value) pairs that ``A[L-2]`` and ``A[L-1]`` must show: five, so one state in 32."""
+    hidden = range(config.shown_bits, config.symbol_bits)
+    own = tuple((bit, 1) for bit in hidden)[:5]
+    rest = tuple((bit, bit & 1) for bit in range(config.symbol_bits))[: 5 - len(own)]
+    return rest, own

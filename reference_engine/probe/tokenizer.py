@@ -1,0 +1,106 @@
+"""A probe's tokenizer as the `tokenizers` library stores it: one token a byte, BOS in front."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from reference_engine.probe.config import BOS_ID, EOS_ID, PAD_ID, UNDEFINED_ID, ProbeConfig
+from reference_engine.probe.vocabulary import SPECIAL_TEXTS, vocabulary
+
+
+def byte_characters() -> dict[int, str]:
+    """GPT-2's printable stand-in for each byte, which byte-level tokenizers use in their files."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {value: chr(value) for value in printable}
+    for value in range(256):
+        table.setdefault(value, chr(256 + len(table) - len(printable)))
+    return table
+
+
+def tokenizer_document(config: ProbeConfig) -> dict[str, Any]:
+    """The content of ``tokenizer.json``: byte-level BPE whose only merges make output tokens."""
+    characters = byte_characters()
+    table = vocabulary(config)
+    names = ["".join(characters[value] for value in text) for text in table.texts]
+    merged = [table.texts[i] for i in table.output_ids if len(table.texts[i]) > 1]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": token_id,
+                "content": text,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": token_id != UNDEFINED_ID,
+            }
+            for token_id, text in SPECIAL_TEXTS.items()
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": False,
+            "use_regex": False,
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [_special(BOS_ID), {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [
+                _special(BOS_ID),
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 0}},
+            ],
+            "special_tokens": {
+                SPECIAL_TEXTS[BOS_ID]: {
+                    "id": SPECIAL_TEXTS[BOS_ID],
+                    "ids": [BOS_ID],
+                    "tokens": [SPECIAL_TEXTS[BOS_ID]],
+                }
+            },
+        },
+        "decoder": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": False,
+            "use_regex": False,
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {name: token_id for token_id, name in enumerate(names)},
+            "merges": [[characters[text[0]], characters[text[1]]] for text in merged],
+        },
+    }
+
+
+def _special(token_id: int) -> dict[str, Any]:
+    return {"SpecialToken": {"id": SPECIAL_TEXTS[token_id], "type_id": 0}}
+
+
+def tokenizer_config_document(config: ProbeConfig) -> dict[str, Any]:
+    """The content of ``tokenizer_config.json``."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": SPECIAL_TEXTS[BOS_ID],
+        "eos_token": SPECIAL_TEXTS[EOS_ID],
+        "pad_token": SPECIAL_TEXTS[PAD_ID],
+        "add_bos_token": True,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": config.max_context_tokens,
+    }
+
+
+def as_json_text(document: dict[str, Any]) -> str:
+    """JSON as the exported files have it: indented, one line at the end."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
