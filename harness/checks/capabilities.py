@@ -1,0 +1,54 @@
+"""What a server can do, found by asking it: never assumed from its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Capability(StrEnum):
+    """A feature that some checks need; the value is how a report calls it."""
+
+    TOKEN_ID_PROMPTS = "prompts as token ids"
+    TOKEN_IDS_OUT = "token ids in the answer"
+    LOGPROBS = "logprobs"
+    PROMPT_LOGPROBS = "prompt logprobs or echo with logprobs"
+    SEED = "seed"
+    IGNORE_EOS = "ignore_eos"
+    MIN_TOKENS = "min_tokens"
+    STOP = "stop strings"
+    N = "n > 1"
+    LOGIT_BIAS = "logit_bias"
+    TOP_K = "top_k"
+    CACHE_SALT = "cache_salt"
+    USAGE = "usage"
+    CACHED_TOKENS = "cached_tokens in usage"
+    METRICS = "a known metrics dialect"
+    CONTEXT_LIMIT = "a stated context limit"
+    KNOWN_ANSWERS = "answers known in advance (probe or reference oracle)"
+    KNOWN_DISTRIBUTION = "the dice probe, whose distributions are known"
+    NATURAL_ENDINGS = "a probe that ends by itself (variant eos)"
+    RAW_HTTP = "a target reached over HTTP"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The capabilities found, and for each missing one the server's own words where it gave any."""
+
+    has: frozenset[Capability] = frozenset()
+    why_not: Mapping[Capability, str] = field(default_factory=dict)
+    context_limit: int | None = None
+    page_size: int | None = None
+    metrics_dialect: str | None = None
+
+    def __contains__(self, capability: Capability) -> bool:
+        return capability in self.has
+
+    def lacking(self, needs: tuple[Capability, ...]) -> str | None:
+        """One sentence about the first needed capability that is missing; None if none is."""
+        for capability in needs:
+            if capability not in self.has:
+                reason = self.why_not.get(capability)
+                return f"needs {capability.value}" + (f": {reason}" if reason else "")
+        return None

@@ -1,0 +1,40 @@
+"""The page that documents the checks, made from the register so that it cannot drift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.checks.registry import WITHDRAWN, Chapter, Check
+
+
+def checks_page(checks: Sequence[Check]) -> str:
+    """All checks as Markdown, chapter by chapter."""
+    lines = [
+        "# Checks",
+        "",
+        f"{len(checks)} checks. This page is made by `isobatch list checks`.",
+        "",
+    ]
+    for chapter in Chapter:
+        mine = [c for c in checks if c.chapter is chapter]
+        if not mine:
+            continue
+        lines += [f"## {chapter.value}: {chapter.topic}", ""]
+        lines += [
+            "| id | must hold | needs | evidence | answers to |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        lines += [_row(c) for c in mine]
+        lines.append("")
+    if WITHDRAWN:
+        lines += ["## Withdrawn", ""]
+        lines += [f"- {check_id}: {reason}" for check_id, reason in WITHDRAWN.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(check: Check) -> str:
+    needs = "; ".join(need.value for need in check.needs)
+    evidence = "; ".join(f"{name} >= {least:g}" for name, least in check.shows.items())
+    cells = (check.id, check.sentence, needs, evidence, ", ".join(check.answers))
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

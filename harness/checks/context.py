@@ -1,0 +1,271 @@
+"""What a check sees while it runs: draws, requests, the oracle, and where to put evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from hypothesis import strategies as st
+
+from harness.checks.assertions import PropertyBroken, assert_complete
+from harness.checks.capabilities import Capabilities, Capability
+from harness.checks.draws import COMMON_SIZES, Draws, contents, prompt_lengths
+from harness.checks.evidence import interleaved_pairs, peak_overlap
+from harness.checks.session import Session
+from harness.oracles.oracle import Agreement, Expected, NotPredictable, Prompt
+from harness.transcript import Ending, RequestTranscript, Transcript
+from workloads.workload import AfterTokens, Workload, WorkloadRequest
+
+
+class NotApplicable(BaseException):
+    """The check cannot say anything about this server, for the reason given.
+
+    Not an Exception, so that it passes through Hypothesis, which would take it for a failure.
+    """
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one check has spent and seen so far, over all its examples."""
+
+    requests: int = 0
+    tie_flips: int = 0
+    judged: int = 0
+    evidence: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Run:
+    """A workload that was run, and what came back."""
+
+    workload: Workload
+    transcript: Transcript
+
+    def __getitem__(self, key: str) -> RequestTranscript:
+        return self.transcript[key]
+
+    @property
+    def answers(self) -> list[RequestTranscript]:
+        """What came back for each request, in order of submission."""
+        return list(self.transcript.requests.values())
+
+
+class CheckContext:
+    """One example of one check."""
+
+    def __init__(self, session: Session, check_id: str, draws: Draws, tally: Tally) -> None:
+        self.session = session
+        self.check_id = check_id
+        self.draws = draws
+        self.tally = tally
+        self.runs: list[Run] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server was found to be able to do."""
+        return self.session.capabilities
+
+    @property
+    def page_sizes(self) -> tuple[int, ...]:
+        """The server's page size where it shows, else the ones in common use."""
+        known = self.capabilities.page_size
+        return (known,) if known else COMMON_SIZES
+
+    @property
+    def longest_prompt(self) -> int:
+        """The most prompt tokens that this run draws: the budget's, or what the server can hold."""
+        limit = self.capabilities.context_limit
+        most = self.session.budget.prompt_tokens
+        return most if limit is None else min(most, limit - 2 * self.session.budget.output_tokens)
+
+    def draw(self, strategy: st.SearchStrategy[Any], label: str) -> Any:
+        """One plain value (numbers, strings, lists of them)."""
+        return self.draws.draw(strategy, label)
+
+    def prompt(self, tokens: int, content: int | str) -> Prompt:
+        """The prompt of this many tokens that ``content`` stands for, another one in each check."""
+        return self.session.oracle.prompt(
+            tokens, f"{self.session.seed}/{self.check_id}/{tokens}/{content}"
+        )
+
+    def extended(self, shared: int, content: int | str, tail: int, tail_content: str) -> Prompt:
+        """A prompt that begins with ``shared`` tokens of ``content`` and has a tail of its own."""
+        beginning = self.prompt(shared, content)
+        end = self.prompt(tail + 1, f"tail/{tail_content}")
+        ids = beginning.ids + end.ids[1:] if beginning.ids and end.ids else None
+        text = None if beginning.text is None or end.text is None else beginning.text + end.text
+        return Prompt(ids, text)
+
+    def ask(
+        self, key: str, prompt: Prompt, max_tokens: int, *, stream: bool = True, **params: Any
+    ) -> WorkloadRequest:
+        """A greedy request; token ids go out and are asked for where the server takes them."""
+        fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0} | params
+        if Capability.TOKEN_IDS_OUT in self.capabilities:
+            fields.setdefault("return_token_ids", True)
+        if prompt.ids is not None and Capability.TOKEN_ID_PROMPTS in self.capabilities:
+            return WorkloadRequest(key, prompt_ids=prompt.ids, params=fields, stream=stream)
+        if prompt.text is None:
+            self.unsupported("the prompt has no text form, and the server takes no token ids")
+        return WorkloadRequest(key, prompt_text=prompt.text, params=fields, stream=stream)
+
+    def draw_request(
+        self,
+        key: str,
+        *,
+        tokens: st.SearchStrategy[int] | int | None = None,
+        max_tokens: st.SearchStrategy[int] | int | None = None,
+        **params: Any,
+    ) -> WorkloadRequest:
+        """One request of drawn length, content and output length."""
+        size = self._lengths(tokens)
+        length, content, out = self.draw(
+            st.tuples(size, contents(), self._outputs(max_tokens)), key
+        )
+        return self.ask(key, self.prompt(length, f"{key}/{content}"), out, **params)
+
+    async def draw_lasting_request(
+        self,
+        key: str,
+        characters: int,
+        *,
+        tokens: st.SearchStrategy[int] | int | None = None,
+        max_tokens: st.SearchStrategy[int] | int | None = None,
+    ) -> WorkloadRequest:
+        """A drawn request whose answer, as far as a few tries can find one, has so many characters.
+
+        Where the model ends answers by itself, the content after the drawn one is tried, and so on.
+        """
+        size = self._lengths(tokens)
+        length, content, out = self.draw(
+            st.tuples(size, contents(), self._outputs(max_tokens)), key
+        )
+        for attempt in range(12):
+            request = self.ask(key, self.prompt(length, f"{key}/{content + attempt}"), out)
+            if len((await self.expect(request)).text) >= characters:
+                break
+        return request
+
+    def draw_crowd(
+        self,
+        *,
+        least: int = 2,
+        most: int | None = None,
+        tokens: st.SearchStrategy[int] | int | None = None,
+        max_tokens: st.SearchStrategy[int] | int | None = None,
+        label: str = "r",
+        **params: Any,
+    ) -> list[WorkloadRequest]:
+        """Several requests, each of its own drawn length, content and output length."""
+        row = st.tuples(self._lengths(tokens), contents(), self._outputs(max_tokens))
+        rows = self.draw(
+            st.lists(row, min_size=least, max_size=max(least, most or self.session.budget.crowd)),
+            f"crowd {label}",
+        )
+        return [
+            self.ask(f"{label}{i}", self.prompt(length, f"{label}{i}/{content}"), out, **params)
+            for i, (length, content, out) in enumerate(rows)
+        ]
+
+    def _lengths(self, tokens: st.SearchStrategy[int] | int | None) -> st.SearchStrategy[int]:
+        if tokens is None:
+            return prompt_lengths(self.page_sizes, high=self.longest_prompt)
+        return st.just(tokens) if isinstance(tokens, int) else tokens
+
+    def _outputs(self, max_tokens: st.SearchStrategy[int] | int | None) -> st.SearchStrategy[int]:
+        most = self.session.budget.output_tokens
+        if max_tokens is None:
+            return st.integers(most // 3, most)
+        return st.just(max_tokens) if isinstance(max_tokens, int) else max_tokens
+
+    async def run(self, *requests: WorkloadRequest) -> Run:
+        """Send the requests, each when it is due, and wait for all of them."""
+        origin = f"check {self.check_id}"
+        workload = Workload(tuple(requests), origin=origin, seed=self.session.seed)
+        self.tally.requests += len(requests)
+        run = Run(self.session.prepared(workload), Transcript())
+        self.runs.append(run)
+        run.transcript = await self.session.target.run(run.workload)
+        return run
+
+    async def expect(self, request: WorkloadRequest) -> Expected:
+        """The right answer."""
+        return await self.session.oracle.expect(request)
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of output tokens. Only the probe and reference oracles know it."""
+        return self.session.oracle.text(token_ids)
+
+    async def assert_as_alone(self, run: Run, *keys: str) -> None:
+        """Every request (or those named) that was not to be cancelled got its solo answer."""
+        __tracebackhide__ = True
+        for request in run.workload.requests:
+            if keys and request.key not in keys:
+                continue
+            answer = run[request.key]
+            if not (request.cancels and answer.ending is Ending.CANCELLED):
+                assert_complete(answer)
+            await self.assert_right(request, answer, run.workload.requests)
+
+    async def assert_right(
+        self,
+        request: WorkloadRequest,
+        answer: RequestTranscript,
+        others: Sequence[WorkloadRequest] = (),
+    ) -> None:
+        """What arrived is the answer that the oracle expects."""
+        __tracebackhide__ = True
+        neighbours = [o for o in others if o.key != request.key]
+        try:
+            judgement = await self.session.oracle.judge(request, answer, neighbours)
+        except NotPredictable:
+            return
+        self.tally.judged += 1
+        if judgement.agreement is Agreement.TIE_FLIP:
+            self.tally.tie_flips += 1
+        if judgement.agreement is Agreement.DIVERGENCE:
+            unit = "character" if isinstance(judgement.actual, str) else "token"
+            gap = f" (gap {judgement.gap:.3g})" if judgement.gap is not None else ""
+            raise PropertyBroken(
+                f"request {request.key} differs from its answer alone at {unit} "
+                f"{judgement.first_difference}{gap}",
+                request_key=request.key,
+                expected=judgement.expected,
+                actual=judgement.actual,
+                first_difference=judgement.first_difference,
+                guess=judgement.guess,
+            )
+
+    def evidence(self, name: str, value: float) -> None:
+        """Record the largest ``value`` seen; a check lists in ``shows`` the least it needs."""
+        self.tally.evidence[name] = max(self.tally.evidence.get(name, 0), value)
+
+    def evidence_of_overlap(self, run: Run) -> None:
+        """Record that token streams interleaved in time."""
+        self.evidence("interleaved_pairs", interleaved_pairs(run.transcript))
+        self.evidence("peak_overlap", peak_overlap(run.transcript))
+
+    def unsupported(self, reason: str) -> NoReturn:
+        """End the check: the server cannot do what it needs."""
+        raise NotApplicable(reason)
+
+
+def at(request: WorkloadRequest, due_s: float) -> WorkloadRequest:
+    """The request, sent ``due_s`` seconds after the run begins."""
+    return replace(request, due_s=due_s)
+
+
+def after(request: WorkloadRequest, key: str, tokens: int = 1) -> WorkloadRequest:
+    """The request, sent once ``tokens`` chunks of request ``key`` have arrived."""
+    return replace(request, after=AfterTokens(key, tokens))
+
+
+def hanging_up(request: WorkloadRequest, *, after_tokens: int) -> WorkloadRequest:
+    """The request, whose client closes the connection after so many chunks."""
+    return replace(request, cancel_after_tokens=after_tokens)
+
+
+def renamed(request: WorkloadRequest, key: str) -> WorkloadRequest:
+    """The same request under another key."""
+    return replace(request, key=key)

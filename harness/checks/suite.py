@@ -1,0 +1,138 @@
+"""A run of the suite: open the target, choose the oracle, discover, run the checks, close.
+
+Hypothesis is synchronous and the targets are asynchronous, so a run owns one event loop and is
+itself a plain function; from asynchronous code call it in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.checks.budget import BUDGETS, Budget
+from harness.checks.capabilities import Capabilities
+from harness.checks.discovery import discover_capabilities
+from harness.checks.registry import Check
+from harness.checks.runner import run_check
+from harness.checks.session import Session
+from harness.oracles.choose import OracleChoice, choose_oracle
+from harness.targets.target import Target, TargetUnusable
+from harness.transcript import Ending
+from harness.verdict import CheckResult, Verdict
+from workloads.workload import Workload, WorkloadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOptions:
+    """What to run and how. ``params`` are added to every request."""
+
+    checks: Sequence[Check]
+    budget: Budget = BUDGETS["quick"]
+    seed: int = 0
+    choice: OracleChoice = field(default_factory=OracleChoice)
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Told as the run goes on; each may be left out."""
+
+    opened: Callable[[Session], None] = lambda _session: None
+    started: Callable[[Check], None] = lambda _check: None
+    finished: Callable[[CheckResult], None] = lambda _result: None
+
+
+@dataclass(slots=True)
+class SuiteReport:
+    """All results, and what they stand on."""
+
+    oracle: str
+    capabilities: Capabilities
+    seed: int
+    results: list[CheckResult] = field(default_factory=list)
+    duration_s: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        """Requests sent by all checks."""
+        return sum(result.requests for result in self.results)
+
+    @property
+    def failed(self) -> bool:
+        """Whether any check failed or broke."""
+        return any(r.verdict in (Verdict.FAIL, Verdict.ERROR) for r in self.results)
+
+
+def run_suite(
+    open_target: Callable[[], Target], options: SuiteOptions, progress: Progress | None = None
+) -> SuiteReport:
+    """Run the checks one after another against the target that ``open_target`` makes.
+
+    Raises TargetUnusable, before any check, when there is nothing to be judged. A
+    KeyboardInterrupt passes through: ``progress.finished`` has been told all that was found.
+    """
+    progress = progress or Progress()
+    started_s = time.monotonic()
+    with asyncio.Runner() as loop:
+        target = loop.run(_opened(open_target))
+        try:
+            session = loop.run(open_session(target, options))
+            progress.opened(session)
+            report = SuiteReport(session.oracle.description, session.capabilities, options.seed)
+            for check in options.checks:
+                progress.started(check)
+                result = run_check(check, session, loop.run)
+                if result.verdict is Verdict.FAIL and not loop.run(_still_serves(session)):
+                    result.reason += "; after this the server no longer answers"
+                report.results.append(result)
+                progress.finished(result)
+        finally:
+            loop.run(target.close())
+    report.duration_s = time.monotonic() - started_s
+    return report
+
+
+async def _opened(open_target: Callable[[], Target]) -> Target:
+    return open_target()
+
+
+async def open_session(target: Target, options: SuiteOptions) -> Session:
+    """Choose the oracle and discover what the server can do."""
+    described = await _describe(target)
+    oracle = await choose_oracle(target, options.choice, described.model, options.params)
+    capabilities = await discover_capabilities(
+        target, oracle, params=options.params, context_limit=described.context_limit
+    )
+    return Session(target, oracle, capabilities, options.budget, options.seed, options.params)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    model: str | None
+    context_limit: int | None
+
+
+async def _describe(target: Target) -> _Described:
+    """The model's name and context limit, where the target can tell them."""
+    discover = getattr(target, "discover", None)
+    if discover is None:
+        return _Described(getattr(target, "model", None), None)
+    found = await discover()
+    model = getattr(target, "model", None)
+    if model not in found.models:
+        names = ", ".join(found.models[:5])
+        raise TargetUnusable(f"{target.name} does not serve {model!r}; it serves {names}")
+    document = found.documents[found.models.index(model)]
+    limit = document.get("max_model_len") or document.get("context_length")
+    return _Described(model, int(limit) if isinstance(limit, int) else None)
+
+
+async def _still_serves(session: Session) -> bool:
+    prompt = session.oracle.prompt(4, "still there?")
+    params = {"max_tokens": 1, **session.params}
+    request = WorkloadRequest("r", prompt_text=prompt.text, params=params)
+    transcript = await session.target.run(Workload((request,), origin="still there?"))
+    return transcript["r"].ending is Ending.COMPLETE

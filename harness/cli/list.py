@@ -1,0 +1,76 @@
+"""`isobatch list`: what there is to run, to serve, to load with and to break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(help="List the checks, faults, presets and probe variants.", no_args_is_help=True)
+
+
+@app.command()
+def checks(
+    only: Annotated[str, typer.Option(help="Chapters or ids, separated by commas.")] = "",
+    markdown: Annotated[bool, typer.Option(help="Print the page for the documentation.")] = False,
+) -> None:
+    """List the checks: id, the sentence that must hold, the public bugs it answers to."""
+    from harness.checks.registry import select
+    from harness.cli.errors import UserError
+
+    try:
+        chosen = select(only.split(","))
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if markdown:
+        from harness.checks.catalogue_page import checks_page
+
+        print(checks_page(chosen), end="")
+        return
+    rows = [(c.id, c.sentence, ", ".join(c.answers)) for c in chosen]
+    _print("checks", ("id", "must hold", "answers to"), rows)
+
+
+@app.command()
+def faults() -> None:
+    """List the faults that our server can be started with, and the public bug each imitates."""
+    from reference_engine.faults import FAULTS
+
+    rows = [(f.name, f.title, ", ".join(f.imitates), f.group) for f in FAULTS.values()]
+    _print("faults", ("name", "what it does", "imitates", "root cause"), rows)
+
+
+@app.command()
+def variants() -> None:
+    """List the variants of the probe checkpoint."""
+    from reference_engine.probe import VARIANTS
+
+    rows = [(name, config.name) for name, config in VARIANTS.items()]
+    _print("variants", ("variant", "model name"), rows)
+
+
+@app.command()
+def presets() -> None:
+    """List the named workloads."""
+    from workloads.presets import PRESETS
+
+    rows = [(name, preset.title) for name, preset in PRESETS.items()]
+    _print("presets", ("name", "what it is"), rows)
+
+
+def _print(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """A table on a terminal, tab-separated lines elsewhere."""
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            print("\t".join(row))
+        return
+    table = Table(title=f"{len(rows)} {title}", title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

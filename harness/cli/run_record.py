@@ -1,0 +1,53 @@
+"""Writes a run of the suite to its folder while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from harness.checks.registry import Check
+from harness.checks.session import Session
+from harness.checks.suite import Progress
+from harness.cli.verdict_table import VerdictTable
+from harness.results.run_folder import RunFolder
+from harness.verdict import CheckResult
+
+
+class RunRecord:
+    """The run folder, made when the server turns out to be one that can be judged.
+
+    ``stack`` closes it: how the block ends is how the run ended. ``folder`` is there once the
+    session is open.
+    """
+
+    folder: RunFolder
+
+    def __init__(
+        self, stack: ExitStack, out: Path, command: Sequence[str], url: str, table: VerdictTable
+    ) -> None:
+        self._stack = stack
+        self._out = out
+        self._command = command
+        self._url = url
+        self._table = table
+
+    def progress(self) -> Progress:
+        """What the suite tells, written and shown."""
+        return Progress(self._opened, self._started, self._finished)
+
+    def _opened(self, session: Session) -> None:
+        folder = RunFolder.create(self._out, kind="check", command=self._command)
+        self.folder = self._stack.enter_context(folder)
+        model = getattr(session.target, "model", None)
+        self.folder.set_server(
+            url=self._url, model=model, sources={"url": "given", "model": "discovered"}
+        )
+        self._table.opened(session)
+
+    def _started(self, check: Check) -> None:
+        self._table.started(check)
+
+    def _finished(self, result: CheckResult) -> None:
+        self.folder.add_verdict(result)
+        self._table.finished(result)

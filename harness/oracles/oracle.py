@@ -1,0 +1,95 @@
+"""The interface of an oracle: the expected answer, and the judgement of a given one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from harness.transcript import RequestTranscript
+from workloads.workload import WorkloadRequest
+
+
+class NotPredictable(Exception):
+    """The oracle cannot say what the answer to this request must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The same prompt as token ids and as text; None where the oracle does not know one of them."""
+
+    ids: tuple[int, ...] | None
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The right answer to one request. ``token_ids`` is None where only the text is known."""
+
+    token_ids: tuple[int, ...] | None
+    text: str
+    finish_reason: str
+    prompt_tokens: int | None = None
+
+
+class Agreement(StrEnum):
+    """How an answer compares with the right one."""
+
+    EXACT = "exact"
+    TIE_FLIP = "tie-flip"
+    DIVERGENCE = "divergence"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """An answer compared. ``first_difference`` is a token index, or a character of a text.
+
+    ``gap`` is the logit or logprob distance to the right token where the oracle measures one.
+    """
+
+    agreement: Agreement
+    expected: Sequence[int] | str | None = None
+    actual: Sequence[int] | str | None = None
+    first_difference: int | None = None
+    gap: float | None = None
+    guess: str | None = None
+
+
+class Oracle(Protocol):
+    """Knows, or finds out, what a request's answer must be."""
+
+    @property
+    def name(self) -> str:
+        """``probe``, ``reference`` or ``self``."""
+
+    @property
+    def description(self) -> str:
+        """What it stands on, in one sentence for the report."""
+
+    def prompt(self, tokens: int, content: str) -> Prompt:
+        """A prompt of ``tokens`` tokens; ``content`` is any text that decides which ones."""
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of output tokens. Raises NotPredictable where the tokenizer is unknown."""
+
+    async def expect(self, request: WorkloadRequest) -> Expected:
+        """The answer of a healthy server. Raises NotPredictable where there is no one answer."""
+
+    async def judge(
+        self,
+        request: WorkloadRequest,
+        answer: RequestTranscript,
+        neighbours: Sequence[WorkloadRequest] = (),
+    ) -> Judgement:
+        """Compare what arrived for choice 0, whole or, when the client hung up, so far."""
+
+
+def first_difference(expected: Sequence[int] | str, actual: Sequence[int] | str) -> int | None:
+    """The index of the first element that differs or is missing; None if they are equal."""
+    for index, (right, given) in enumerate(zip(expected, actual, strict=False)):
+        if right != given:
+            return index
+    if len(expected) != len(actual):
+        return min(len(expected), len(actual))
+    return None

@@ -1,0 +1,129 @@
+"""The probe oracle: the integer rule knows every token, so an answer is right or wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from harness.oracles.diagnosis import diagnose
+from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
+from harness.oracles.oracle import first_difference as where_differs
+from harness.transcript import Ending, RequestTranscript
+from reference_engine.probe import ProbeConfig, Rule, RuleAnswer, decode_tokens, encode_text
+from workloads.workload import WorkloadRequest
+
+# One token each in every probe tokenizer, and safe in a shell, so that a curl line reads well.
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;"
+# Parameters that change which token wins; what they do to a probe is for the checks that use them.
+_STEERING: Final = ("logit_bias", "repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+class ProbeOracle:
+    """Answers from the rule of one probe checkpoint."""
+
+    name = "probe"
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self.config = config
+        self.rule = Rule(config)
+        self._generate = lru_cache(maxsize=4096)(self._generate_uncached)
+
+    @property
+    def description(self) -> str:
+        """What it stands on."""
+        return f"the integer rule of {self.config.name}: every token is known, no tolerance"
+
+    def prompt(self, tokens: int, content: str) -> Prompt:
+        """BOS and ``tokens - 1`` random characters of one token each."""
+        drawn = random.Random(content)
+        text = "".join(drawn.choices(_LETTERS, k=tokens - 1))
+        ids = tuple(encode_text(self.config, text))
+        if len(ids) != tokens:
+            raise AssertionError(f"{self.config.name} gave {len(ids)} tokens for {tokens}")
+        return Prompt(ids, text)
+
+    def prompt_ids(self, request: WorkloadRequest) -> tuple[int, ...]:
+        """The token ids of the request's prompt. Raises NotPredictable for chat messages."""
+        if request.prompt_ids is not None:
+            return request.prompt_ids
+        if request.prompt_text is None:
+            raise NotPredictable("chat messages are judged by the chat template's own check")
+        return tuple(encode_text(self.config, request.prompt_text))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of output tokens, without EOS."""
+        kept = [i for i in token_ids if i != self.config.eos_id]
+        return bytes(decode_tokens(self.config, kept)).decode("utf-8", errors="replace")
+
+    async def expect(self, request: WorkloadRequest) -> Expected:
+        """The rule's answer, cut at the first stop string."""
+        answer = self._answer(request)
+        text, finish = self.text(answer.token_ids), answer.finish_reason
+        token_ids: tuple[int, ...] | None = tuple(answer.token_ids)
+        if cut := _first_stop(text, request.params.get("stop")):
+            text, finish, token_ids = text[: cut[0]], "stop", None
+        return Expected(token_ids, text, finish, len(self.prompt_ids(request)))
+
+    async def judge(
+        self,
+        request: WorkloadRequest,
+        answer: RequestTranscript,
+        neighbours: Sequence[WorkloadRequest] = (),
+    ) -> Judgement:
+        """Equal, or wrong at the first token (or character) that differs."""
+        expected = await self.expect(request)
+        right, given = _comparable(self.config.eos_id, expected, answer)
+        if answer.ending is Ending.CANCELLED:
+            right = right[: len(given)]
+        difference = where_differs(right, given)
+        if difference is None:
+            return Judgement(Agreement.EXACT, right, given)
+        guess = None
+        if not isinstance(given, str) and expected.token_ids is not None:
+            prompts = [self.prompt_ids(n) for n in neighbours if n.messages is None]
+            guess = diagnose(
+                self.rule, self.prompt_ids(request), expected.token_ids, given, prompts
+            )
+        return Judgement(Agreement.DIVERGENCE, right, given, difference, guess=guess)
+
+    def _answer(self, request: WorkloadRequest) -> RuleAnswer:
+        params = request.params
+        if any(params.get(name) for name in _STEERING):
+            raise NotPredictable("a parameter changes which token wins")
+        ignore_eos = bool(params.get("ignore_eos", False))
+        answer = self._generate(self.prompt_ids(request), int(params["max_tokens"]), ignore_eos)
+        if answer.finish_reason == "stop" and len(answer.token_ids) <= params.get("min_tokens", 0):
+            raise NotPredictable("min_tokens forbids the rule's EOS")
+        return answer
+
+    def _generate_uncached(
+        self, prompt_ids: tuple[int, ...], max_tokens: int, ignore_eos: bool
+    ) -> RuleAnswer:
+        return self.rule.generate(prompt_ids, max_tokens, ignore_eos=ignore_eos)
+
+
+def _first_stop(text: str, stop: str | Sequence[str] | None) -> tuple[int, str] | None:
+    """Where the earliest stop string begins, and which one it is."""
+    stops = [stop] if isinstance(stop, str) else list(stop or ())
+    found = [(text.index(s), s) for s in stops if s and s in text]
+    return min(found, default=None)
+
+
+def _comparable(
+    eos_id: int, expected: Expected, answer: RequestTranscript
+) -> tuple[Sequence[int] | str, Sequence[int] | str]:
+    """Ids on both sides where both are known, else texts.
+
+    Servers differ in whether a final EOS is among the ids they report, so it is left out of both.
+    """
+    given = answer.first.token_ids
+    if expected.token_ids is None or given is None:
+        return expected.text, answer.first.text
+    right = expected.token_ids
+    if right and right[-1] == eos_id and expected.finish_reason == "stop":
+        right = right[:-1]
+        if given and given[-1] == eos_id:
+            given = given[:-1]
+    return right, given
