@@ -1,28 +1,35 @@
 """Starting a server as a process of its own, knowing when it is ready, and always stopping it.
 
 The process gets its own session, so that a stop reaches everything it started. It is stopped when
-the block ends, however it ends: SIGTERM first, SIGKILL after `stop_timeout_s`. Its output goes to
-a log file, whose end is part of the error when it does not come up.
+the block ends, however it ends: SIGTERM first, SIGKILL after `stop_timeout_s`. It runs on a leash
+(`harness.targets.leash`), which stops it when the harness itself is killed. The port must be free
+before and must belong to the started process afterwards. Its output goes to a log file, whose end
+is part of the error when it does not come up.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
+from harness.targets import leash
+from harness.targets.port import free_port, owned_by, require_free
 from harness.targets.target import TargetUnusable
+
+__all__ = ["LaunchedServer", "free_port", "launched", "own_server"]
 
 _URL: Final = re.compile(rb"(https?://[\w.\-\[\]:]+:\d+)[/\s]")
 _LOG_TAIL_LINES: Final = 8
@@ -31,18 +38,11 @@ _WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler(
 
 @dataclass(frozen=True, slots=True)
 class LaunchedServer:
-    """A running server: where it listens, its process id, and the file its output goes to."""
+    """A running server: where it listens, the leader of its session, and its output's file."""
 
     url: str
     pid: int
     log: Path
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that was free a moment ago, for servers that cannot be told to choose one."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -51,33 +51,50 @@ def launched(
     *,
     log: Path,
     url: str | None = None,
+    environment: Mapping[str, str] | None = None,
     ready_path: str = "/health",
     ready_timeout_s: float = 120.0,
     stop_timeout_s: float = 10.0,
 ) -> Iterator[LaunchedServer]:
     """Run ``command``, yield once it answers ``ready_path`` with 200, stop it at the end.
 
-    Without ``url`` the first URL that the command prints is its address. Raises TargetUnusable
-    when it cannot be started, ends early, or is not ready within ``ready_timeout_s``.
+    Without ``url`` the first URL that the command prints is its address. ``environment`` is added
+    to this process's own. Raises TargetUnusable when the port is taken, when the command cannot be
+    started, ends early, or is not ready within ``ready_timeout_s``.
     """
-    with log.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise TargetUnusable(f"cannot start {command[0]}: {error.strerror}") from error
+    if url is not None:
+        require_free(*_host_and_port(url))
+    process = _start(command, log, environment)
     try:
         deadline_s = time.monotonic() + ready_timeout_s
         address = url or _printed_url(process, log, deadline_s)
         _wait_until_ready(process, address + ready_path, log, deadline_s)
+        if owned_by(process.pid, _host_and_port(address)[1]) is False:
+            raise TargetUnusable(f"another process answers at {address}; choose another port")
         yield LaunchedServer(address, process.pid, log)
     finally:
         _stop(process, stop_timeout_s)
+
+
+def _start(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    if shutil.which(command[0]) is None:
+        raise TargetUnusable(f"cannot start {command[0]}: No such file or not executable")
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", leash.__file__, *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or 80
 
 
 def own_server(*arguments: str) -> list[str]:
@@ -133,3 +150,5 @@ def _stop(process: subprocess.Popen[bytes], timeout_s: float) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()

@@ -1,6 +1,9 @@
 """A launched server is ready when the block begins and gone when it ends, whatever happened."""
 
 import os
+import signal
+import socket
+import subprocess
 import sys
 import time
 import urllib.request
@@ -100,5 +103,61 @@ def test_a_server_that_never_comes_up_is_one_sentence(
     with (
         pytest.raises(TargetUnusable, match=complaint),
         launched(words, log=tmp_path / "log", ready_timeout_s=1),
+    ):
+        pytest.fail("the block must not begin")
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from harness.targets.launch import launched
+with launched(sys.argv[2:], log=Path(sys.argv[1])) as server:
+    print(server.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_harness_that_was_killed(fatal: signal.Signals, tmp_path: Path) -> None:
+    """No `finally` runs on SIGKILL; the leash ends the server and the server's child."""
+    log = tmp_path / "log"
+    words = [sys.executable, "-c", OWNER, str(log), *command("--child")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        leash = int(owner.stdout.readline())
+        child = int(log.read_text().split()[1])
+        owner.send_signal(fatal)
+    assert_gone(leash)
+    assert_gone(child)
+
+
+def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """An old server on the port would answer in the new one's place."""
+    with socket.create_server(("127.0.0.1", 0)) as old:
+        port = old.getsockname()[1]
+        with (
+            pytest.raises(TargetUnusable, match=f"port {port} .* already in use"),
+            launched(command(port=port), log=tmp_path / "log", url=f"http://127.0.0.1:{port}"),
+        ):
+            pytest.fail("the block must not begin")
+
+
+def test_an_answer_from_somebody_elses_process_is_not_believed(tmp_path: Path) -> None:
+    """The printed address must belong to the started process."""
+    with launched(command(), log=tmp_path / "first") as other:
+        impostor = f"import time; print('on {other.url} ', flush=True); time.sleep(60)"
+        with (
+            pytest.raises(TargetUnusable, match="another process answers"),
+            launched([sys.executable, "-c", impostor], log=tmp_path / "second"),
+        ):
+            pytest.fail("the block must not begin")
+
+
+def test_the_environment_is_added_to_our_own(tmp_path: Path) -> None:
+    """Recipes set variables such as cache sizes."""
+    script = "import os, sys; sys.exit(os.environ['ROOM'] + os.environ['PATH'][:1])"
+    with (
+        pytest.raises(TargetUnusable, match="status 1 at start: 7/"),
+        launched([sys.executable, "-c", script], log=tmp_path / "log", environment={"ROOM": "7"}),
     ):
         pytest.fail("the block must not begin")
