@@ -80,7 +80,8 @@ class RequestTranscript:
 
     ``t_end_s`` is when the last byte of the answer came or the request was given up. ``t_connect_s``
     is how long the connection took to open, None where an idle one was reused. ``retries`` counts
-    sends after a reset on a reused idle connection. ``raw`` has the parsed JSON events in order,
+    sends after a reset on a reused idle connection. ``text_tokens`` is the client's own count of
+    the whole text's tokens, where it has a tokenizer. ``raw`` has the parsed JSON events in order,
     and the string ``[DONE]`` for a terminator; for a non-stream answer the one document.
     """
 
@@ -101,6 +102,7 @@ class RequestTranscript:
     prompt_token_ids: tuple[int, ...] | None = None
     t_connect_s: float | None = None
     retries: int = 0
+    text_tokens: int | None = None
 
     @property
     def first(self) -> ChoiceTranscript:

@@ -14,6 +14,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 FORMAT = "isobatch.workload/1"
+_DEFAULTS: tuple[tuple[str, Any], ...] = (
+    ("params", {}),
+    ("stream", True),
+    ("due_s", 0.0),
+    ("think_s", 0.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,8 @@ class WorkloadRequest:
     after: AfterTokens | None = None
     cancel_after_tokens: int | None = None
     cancel_after_s: float | None = None
+    after_end: str | None = None
+    think_s: float = 0.0
 
     def __post_init__(self) -> None:
         given = [p for p in (self.prompt_ids, self.prompt_text, self.messages) if p is not None]
@@ -62,32 +70,41 @@ class WorkloadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests in order of submission. ``seed`` and ``origin`` say where it came from."""
+    """Requests in order of submission. ``seed`` and ``origin`` say where it came from.
+
+    ``concurrency`` closes the loop: at most so many are in flight, and the next that is due is
+    sent when one ends. None leaves it open: the schedule alone decides.
+    """
 
     requests: tuple[WorkloadRequest, ...]
     origin: str = ""
     seed: int | None = None
+    concurrency: int | None = None
 
     def __post_init__(self) -> None:
-        keys = [r.key for r in self.requests]
-        if len(set(keys)) != len(keys):
+        keys = {r.key for r in self.requests}
+        if len(keys) != len(self.requests):
             raise ValueError("two requests of the workload have the same key")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ValueError(f"concurrency is {self.concurrency}, at least 1 is needed")
         for request in self.requests:
-            if request.after is not None and request.after.key not in keys:
-                raise ValueError(
-                    f"request {request.key!r} waits for {request.after.key!r}: no such key"
-                )
+            for awaited in (request.after.key if request.after else None, request.after_end):
+                if awaited is not None and awaited not in keys:
+                    raise ValueError(f"request {request.key!r} waits for {awaited!r}: no such key")
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, without the fields that hold their default."""
         rows = []
         for request in self.requests:
             row = {k: v for k, v in asdict(request).items() if v is not None}
-            for name, default in (("params", {}), ("stream", True), ("due_s", 0.0)):
+            for name, default in _DEFAULTS:
                 if row[name] == default:
                     del row[name]
             rows.append(row)
-        return {"format": FORMAT, "origin": self.origin, "seed": self.seed, "requests": rows}
+        document = {"format": FORMAT, "origin": self.origin, "seed": self.seed, "requests": rows}
+        if self.concurrency is not None:
+            document["concurrency"] = self.concurrency
+        return document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -102,7 +119,12 @@ class Workload:
                 requests.append(_request_from_json(row))
             except (TypeError, KeyError, ValueError) as error:
                 raise ValueError(f"requests[{index}]: {error}") from None
-        return cls(tuple(requests), document.get("origin", ""), document.get("seed"))
+        return cls(
+            tuple(requests),
+            document.get("origin", ""),
+            document.get("seed"),
+            document.get("concurrency"),
+        )
 
     @property
     def sha256(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
+from typing import Final
 
 from harness.client.clock import now
 from harness.client.limits import Limits
@@ -14,15 +15,19 @@ from harness.client.request_run import RequestRun
 from harness.transcript import RequestTranscript, Transcript
 from workloads.workload import Workload, WorkloadRequest
 
-BACKLOG_PIECES = 2_000_000
+BACKLOG_PIECES: Final = 2_000_000
 """Unparsed pieces held at most, of requests that ended: about half a gigabyte of usual events."""
+
+PREPARED: Final = 1024
+"""Requests encoded before the run begins; later ones are encoded one ahead, while waiting."""
 
 
 class WorkloadRun:
     """One run. Requests are sent when due; one that waits for tokens of another, after those.
 
     If the other ends before it has shown that many tokens, the waiting one is sent then: what it
-    waited for can no longer happen, and a request that is never sent would tell nothing.
+    waited for can no longer happen, and a request that is never sent would tell nothing. In a
+    closed loop, and after a trigger, a request's due time is when it became free to go.
     """
 
     def __init__(
@@ -47,52 +52,92 @@ class WorkloadRun:
         self._active: dict[str, RequestRun] = {}
         self._unsettled: list[RequestRun] = []
         self._unsettled_pieces = 0
-        self._waiters: dict[str, list[tuple[int, asyncio.Event]]] = defaultdict(list)
-        self._cancel_at = {
-            r.key: r.cancel_after_tokens for r in workload.requests if r.cancel_after_tokens
+        self._token_waiters: dict[str, list[tuple[int, asyncio.Event]]] = defaultdict(list)
+        self._ended_events = {
+            r.after_end: asyncio.Event() for r in workload.requests if r.after_end
         }
+        self._slots = asyncio.Semaphore(workload.concurrency) if workload.concurrency else None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def finish(self) -> Transcript:
         """Run it to the end and return the transcript."""
-        waits = {r.key: asyncio.Event() for r in self._workload.requests if r.after}
+        waits: dict[str, asyncio.Event] = {}
         for request in self._workload.requests:
             if request.after is not None:
-                self._waiters[request.after.key].append((request.after.tokens, waits[request.key]))
-        payloads = {r.key: self._caller.payload(r) for r in self._workload.requests}
-        self._origin_s = now()
+                waits[request.key] = asyncio.Event()
+                waiter = (request.after.tokens, waits[request.key])
+                self._token_waiters[request.after.key].append(waiter)
+            elif request.after_end is not None:
+                waits[request.key] = self._ended_events[request.after_end]
         watchdog = asyncio.create_task(self._watch())
-        tasks = [
-            asyncio.create_task(self._one(r, payloads[r.key], waits.get(r.key)))
-            for r in self._workload.requests
-        ]
         try:
-            await asyncio.gather(*tasks)
+            await self._dispatch(waits)
+            while self._tasks:
+                await asyncio.gather(*self._tasks)
         finally:
-            for task in [*tasks, watchdog]:
+            started = [*self._tasks, watchdog]
+            for task in started:
                 task.cancel()
-            await asyncio.gather(*tasks, watchdog, return_exceptions=True)
-        duration_s = now() - self._origin_s
-        self._settle()
-        order = [r.key for r in self._workload.requests]
-        return Transcript({key: self._runs[key].transcript for key in order}, duration_s)
-
-    async def _one(
-        self, request: WorkloadRequest, payload: bytes, wait: asyncio.Event | None
-    ) -> None:
-        listener = None
-        if request.key in self._waiters or request.key in self._cancel_at:
-            listener = self._listener(request.key)
-        run = self._runs[request.key] = RequestRun(
-            request, payload, self._pool, self._limits, self._origin_s, listener, self._keep_raw
+            await asyncio.gather(*started, return_exceptions=True)
+            duration_s = now() - self._origin_s
+            self._settle()
+        return Transcript(
+            {r.key: self._runs[r.key].transcript for r in self._workload.requests}, duration_s
         )
-        delay_s = self._origin_s + request.due_s - now()
+
+    async def _dispatch(self, waits: dict[str, asyncio.Event]) -> None:
+        """Start every request when it is due and, in a closed loop, when there is room."""
+        queue = deque(sorted(self._workload.requests, key=lambda r: r.due_s))
+        encoded = deque((r, self._caller.payload(r)) for r in list(queue)[:PREPARED])
+        for _ in encoded:
+            queue.popleft()
+        self._origin_s = now()
+        while encoded:
+            request, payload = encoded.popleft()
+            if queue:
+                following = queue.popleft()
+                encoded.append((following, self._caller.payload(following)))
+            run = self._new_run(request, payload)
+            wait = waits.get(request.key)
+            if wait is None:
+                await self._sleep_until(request.due_s)
+                if self._slots is not None:
+                    await self._slots.acquire()
+                    run.transcript.t_due_s = max(request.due_s, now() - self._origin_s)
+            task = asyncio.create_task(self._one(request, run, wait))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _sleep_until(self, due_s: float) -> None:
+        delay_s = self._origin_s + due_s - now()
         if delay_s > 0:
             await asyncio.sleep(delay_s)
+
+    def _new_run(self, request: WorkloadRequest, payload: bytes) -> RequestRun:
+        listens = request.key in self._token_waiters or request.cancel_after_tokens
+        run = self._runs[request.key] = RequestRun(
+            request,
+            payload,
+            self._pool,
+            self._limits,
+            self._origin_s,
+            self._listener(request) if listens else None,
+            self._keep_raw,
+        )
+        return run
+
+    async def _one(
+        self, request: WorkloadRequest, run: RequestRun, wait: asyncio.Event | None
+    ) -> None:
         if wait is not None:
             await wait.wait()
-            run.transcript.t_due_s = max(request.due_s, now() - self._origin_s)
-        self._active[request.key] = run
+            await asyncio.sleep(request.think_s)
+            await self._sleep_until(request.due_s)
+            run.transcript.t_due_s = now() - self._origin_s
+            if self._slots is not None:
+                await self._slots.acquire()
         timer = None
+        self._active[request.key] = run
         if request.cancel_after_s is not None:
             timer = asyncio.get_running_loop().call_later(request.cancel_after_s, run.cancel)
         try:
@@ -101,27 +146,32 @@ class WorkloadRun:
             if timer is not None:
                 timer.cancel()
             del self._active[request.key]
-        self._ended(request.key, run)
+            if self._slots is not None:
+                self._slots.release()
+            self._ended(request.key, run)
 
-    def _listener(self, key: str) -> Callable[[int], None]:
-        waiters, cancel_at = self._waiters.get(key, []), self._cancel_at.get(key)
+    def _listener(self, request: WorkloadRequest) -> Callable[[int], None]:
+        waiters = self._token_waiters.get(request.key, [])
+        cancel_at = request.cancel_after_tokens
 
         def on_tokens(count: int) -> None:
             for tokens, event in waiters:
                 if count >= tokens:
                     event.set()
             if cancel_at is not None and count >= cancel_at:
-                self._runs[key].cancel()
+                self._runs[request.key].cancel()
 
         return on_tokens
 
     def _ended(self, key: str, run: RequestRun) -> None:
-        for _, event in self._waiters.get(key, ()):
+        for _, event in self._token_waiters.get(key, ()):
             event.set()
-        if self._on_end is not None:
-            self._on_end(run.transcript)
+        if key in self._ended_events:
+            self._ended_events[key].set()
         self._unsettled.append(run)
         self._unsettled_pieces += run.backlog_pieces
+        if self._on_end is not None:
+            self._on_end(run.transcript)
         if self._unsettled_pieces > BACKLOG_PIECES:
             self._settle()
 

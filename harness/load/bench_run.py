@@ -1,0 +1,154 @@
+"""What ``isobatch bench`` does: ask the server, build the workload, measure, write the folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.load.client_health import ClientHealth
+from harness.load.measurement import Measurement, measure
+from harness.load.progress import Progress
+from harness.metrics.request_row import to_row
+from harness.metrics.slo import Slo
+from harness.results.document import MetricRow
+from harness.results.run_folder import RunFolder
+from harness.targets.http import HttpTarget
+from harness.targets.target import TargetUnusable
+from harness.transcript import Ending, RequestTranscript
+from workloads.prompts import Prompts, TokenAlphabet, Words
+from workloads.recipe import Recipe
+from workloads.workload import Workload
+
+_PROBE_PREFIX = "isobatch-probe-"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """Everything that was asked for."""
+
+    url: str
+    recipe: Recipe
+    seed: int = 0
+    model: str | None = None
+    api_key: str | None = None
+    prompts: str = "auto"
+    objectives: tuple[Slo, ...] = ()
+    extra_params: Mapping[str, Any] | None = None
+    warmup: bool = True
+    out: Path = Path("runs")
+
+
+@dataclass(slots=True)
+class BenchOutcome:
+    """What came of it."""
+
+    folder: Path
+    model: str
+    recipe: Recipe
+    rows: list[MetricRow]
+    health: ClientHealth
+    complete: int
+    failed: int
+    first_error: str | None
+    interrupted: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines; the run folder has more."""
+        return {
+            "folder": str(self.folder),
+            "model": self.model,
+            "preset": self.recipe.name,
+            "interrupted": self.interrupted,
+            "client_health": self.health.to_json(),
+            "metrics": self.rows,
+        }
+
+
+async def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
+    """Measure and write the run folder. Raises TargetUnusable, and UserError for the folder."""
+    target = HttpTarget(
+        plan.url,
+        model=plan.model,
+        api_key=plan.api_key,
+        extra_params=plan.extra_params,
+        keep_raw=False,
+    )
+    try:
+        await target.discover()
+        model = target.model or ""
+        prompts = prompts_for(model, plan.prompts)
+        workload = plan.recipe.build(prompts, plan.seed)
+        warmup = _warmup(plan, prompts) if plan.warmup else None
+        with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
+            folder.add_workload(workload, name=plan.recipe.name)
+            with Progress(len(workload.requests), quiet=quiet) as progress:
+                measured = await measure(target, workload, warmup=warmup, on_end=progress.ended)
+            return _write(folder, plan, model, workload, measured)
+    finally:
+        await target.close()
+
+
+def prompts_for(model: str, choice: str) -> Prompts:
+    """Prompts the server can take: the probe's alphabet for a probe, words for others.
+
+    ``choice`` is ``auto``, ``text`` or ``FIRST:LAST`` token ids. Raises TargetUnusable.
+    """
+    if choice == "text":
+        return Words()
+    if choice == "auto":
+        return _probe_alphabet(model) or Words()
+    try:
+        first, last = (int(part) for part in choice.split(":"))
+    except ValueError:
+        raise TargetUnusable(
+            f"--prompts {choice!r}: expected auto, text or FIRST:LAST token ids"
+        ) from None
+    return TokenAlphabet(tuple(range(first, last + 1)))
+
+
+def _probe_alphabet(model: str) -> TokenAlphabet | None:
+    name = model.rsplit("/", 1)[-1]
+    if not name.startswith(_PROBE_PREFIX):
+        return None
+    from reference_engine.probe import VARIANTS, vocabulary
+
+    config = next((c for c in VARIANTS.values() if c.name == name), None)
+    if config is None:
+        return None
+    return TokenAlphabet(vocabulary(config).output_ids, config.bos_id)
+
+
+def _warmup(plan: BenchPlan, prompts: Prompts) -> Workload:
+    """As many requests as run at once, all together, with prompts that the run does not use."""
+    recipe = plan.recipe
+    count = min(recipe.requests, recipe.concurrency or 16)
+    return replace(recipe, requests=count, cancel_share=0.0).build(prompts, plan.seed + 1_000_003)
+
+
+def _write(
+    folder: RunFolder, plan: BenchPlan, model: str, workload: Workload, measured: Measurement
+) -> BenchOutcome:
+    for request in measured.requests:
+        folder.append("requests", to_row(request))
+    rows = measured.metrics(workload, plan.objectives)
+    folder.add_metrics(rows)
+    folder.set_client_health(measured.health.to_json())
+    failures = [r for r in measured.requests if r.ending not in (Ending.COMPLETE, Ending.CANCELLED)]
+    return BenchOutcome(
+        folder=folder.path,
+        model=model,
+        recipe=plan.recipe,
+        rows=rows,
+        health=measured.health,
+        complete=sum(r.ending is Ending.COMPLETE for r in measured.requests),
+        failed=len(failures),
+        first_error=_first_error(failures),
+        interrupted=measured.interrupted,
+    )
+
+
+def _first_error(failures: list[RequestTranscript]) -> str | None:
+    return f"{failures[0].ending.value}: {failures[0].error}" if failures else None
