@@ -1,0 +1,1 @@
+"""Attention backends: ragged queries over a paged cache, behind one interface."""

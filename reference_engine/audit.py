@@ -1,0 +1,118 @@
+"""What the engine counts about itself: work, waste, and where the pages are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from reference_engine.kv_cache import SequencePages
+from reference_engine.scheduler import Scheduler
+from reference_engine.step import ChunkKind, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the start, whose names end in ``_total``, and gauges of this moment.
+
+    ``prefix_queries_total`` counts tokens looked up in the prefix cache, ``prefix_hits_total``
+    those found. Used pages are held by live requests, cached ones can be taken back at any time.
+    ``padding_tokens_dynamic_total``: tokens that batches padded to their longest chunk would have
+    computed in vain; this engine computed none. ``tokens_without_cache_total``: tokens that would
+    have been computed if every step had recomputed the whole context.
+    """
+
+    requests_total: int
+    finished_total: int
+    cancelled_total: int
+    running: int
+    waiting: int
+    steps_total: int
+    prompt_tokens_total: int
+    prefill_tokens_total: int
+    decode_tokens_total: int
+    generated_tokens_total: int
+    budget_tokens_total: int
+    preemptions_total: int
+    prefix_hits_total: int
+    prefix_queries_total: int
+    prefix_evictions_total: int
+    pages_total: int
+    pages_free: int
+    pages_used: int
+    pages_cached: int
+    kv_bytes_per_token: int
+    tokens_without_cache_total: int
+    padding_tokens_dynamic_total: int
+    padding_tokens_spent_total: int
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that went through the model."""
+        return self.prefill_tokens_total + self.decode_tokens_total
+
+    @property
+    def budget_utilisation(self) -> float | None:
+        """Computed tokens over the budget of all steps; None before the first step."""
+        return self.computed_tokens / self.budget_tokens_total if self.budget_tokens_total else None
+
+    def as_dict(self) -> dict[str, float]:
+        """All counters and gauges by name."""
+        return asdict(self)
+
+
+class Audit:
+    """Adds up what the steps did."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.finished = 0
+        self.cancelled = 0
+        self.prompt_tokens = 0
+        self.generated_tokens = 0
+        self.steps = 0
+        self._prefill_tokens = 0
+        self._decode_tokens = 0
+        self._budget_tokens = 0
+        self._without_cache = 0
+        self._padding_dynamic = 0
+
+    def count(self, step: StepRecord) -> None:
+        """Add one step."""
+        self.steps += 1
+        self._budget_tokens += step.token_budget
+        for chunk in step.chunks:
+            if chunk.kind is ChunkKind.DECODE:
+                self._decode_tokens += chunk.count
+            else:
+                self._prefill_tokens += chunk.count
+            self._without_cache += chunk.start + chunk.count
+        longest = max(chunk.count for chunk in step.chunks)
+        self._padding_dynamic += longest * len(step.chunks) - step.num_tokens
+
+    def stats(self, scheduler: Scheduler, pages: SequencePages, page_bytes: int) -> EngineStats:
+        """The counters, with the gauges of this moment."""
+        pool = pages.pool
+        return EngineStats(
+            requests_total=self.requests,
+            finished_total=self.finished,
+            cancelled_total=self.cancelled,
+            running=len(scheduler.running),
+            waiting=scheduler.num_waiting,
+            steps_total=self.steps,
+            prompt_tokens_total=self.prompt_tokens,
+            prefill_tokens_total=self._prefill_tokens,
+            decode_tokens_total=self._decode_tokens,
+            generated_tokens_total=self.generated_tokens,
+            budget_tokens_total=self._budget_tokens,
+            preemptions_total=scheduler.preemptions,
+            prefix_hits_total=pages.prefix_hit_tokens,
+            prefix_queries_total=pages.prefix_query_tokens,
+            prefix_evictions_total=pool.evictions,
+            pages_total=pool.num_pages - 1,
+            pages_free=pool.free,
+            pages_used=pool.used,
+            pages_cached=pool.cached,
+            kv_bytes_per_token=page_bytes // pages.page_size,
+            tokens_without_cache_total=self._without_cache,
+            padding_tokens_dynamic_total=self._padding_dynamic,
+            padding_tokens_spent_total=0,
+        )

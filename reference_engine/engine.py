@@ -1,0 +1,217 @@
+"""The engine: continuous batching over one model, one step at a time.
+
+One thread calls `submit`, `cancel` and `step`; nothing here is locked. The path of a request:
+`submit` checks it and lets it wait; a plan admits it; its chunks run in ragged batches; at the end
+of its prompt, and after every decode, a token is sampled and an event handed out; it retires when
+it ends, and its pages are free for the next plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from reference_engine.admission import check_request
+from reference_engine.attention.exact import ExactAttention
+from reference_engine.audit import Audit, EngineStats
+from reference_engine.batch import BatchBuilder, BatchSequence
+from reference_engine.faults import Fault, FaultRun, install
+from reference_engine.generation import Generation
+from reference_engine.kv_cache import PageAction, PageNews, SequencePages
+from reference_engine.kv_store import PagedStore
+from reference_engine.model import LoadedModel
+from reference_engine.request import Request, RequestRefused, TokenEvent
+from reference_engine.sampler import Sampler
+from reference_engine.scheduler import Chunk, Plan, Scheduler
+from reference_engine.step import ChunkKind, StepChunk, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """The dials of the engine. None of them changes any answer.
+
+    page_size: tokens a page holds. num_pages: pages in the pool, the null page included.
+    token_budget: tokens a step computes at most. max_num_seqs: sequences that run at once.
+    poison_freed_pages: fill freed pages with NaN, so that a stale read is seen at once.
+    """
+
+    page_size: int = 16
+    num_pages: int = 2048
+    token_budget: int = 256
+    max_num_seqs: int = 64
+    prefix_caching: bool = True
+    poison_freed_pages: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("page_size", "token_budget", "max_num_seqs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.num_pages < 2:
+            raise ValueError("num_pages must be at least 2: the null page and one to use")
+
+
+class Engine:
+    """Continuous batching with exact answers.
+
+    Raises ValueError when the configuration is impossible. ``fault`` switches on one defect of
+    `reference_engine.faults`.
+    """
+
+    def __init__(
+        self, model: LoadedModel, config: EngineConfig | None = None, fault: Fault | None = None
+    ) -> None:
+        self.model = model
+        self.config = config or EngineConfig()
+        shape = model.layers[0]
+        self._store = PagedStore(
+            layers=len(model.layers),
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            num_pages=self.config.num_pages,
+            page_size=self.config.page_size,
+        )
+        self._pages = SequencePages(
+            self.config.num_pages,
+            self.config.page_size,
+            prefix_caching=self.config.prefix_caching,
+        )
+        self._scheduler = Scheduler(
+            self._pages,
+            token_budget=self.config.token_budget,
+            max_num_seqs=self.config.max_num_seqs,
+        )
+        self._attention = ExactAttention(self._store)
+        self._builder = BatchBuilder(self.config.page_size)
+        self._sampler = Sampler()
+        self._audit = Audit()
+        self._generation = Generation(model, self._scheduler, self._sampler, self._audit)
+        self._pending: list[TokenEvent] = []
+        self._last_step: StepRecord | None = None
+        self.fault_run: FaultRun | None = install(fault, self.parts) if fault else None
+
+    @property
+    def parts(self) -> Mapping[str, object]:
+        """The objects on which faults may be installed."""
+        return {
+            "engine": self,
+            "scheduler": self._scheduler,
+            "pages": self._pages,
+            "pool": self._pages.pool,
+            "prefixes": self._pages.pool.prefixes,
+            "batch": self._builder,
+            "attention": self._attention,
+            "store": self._store,
+            "sampler": self._sampler,
+            "generation": self._generation,
+        }
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do or to tell."""
+        return self._scheduler.has_work or bool(self._pending)
+
+    @property
+    def last_step(self) -> StepRecord | None:
+        """What the last step computed; None before the first."""
+        return self._last_step
+
+    def stats(self) -> EngineStats:
+        """Counters since the start, and gauges."""
+        return self._audit.stats(self._scheduler, self._pages, self._store.page_bytes)
+
+    def submit(self, request: Request) -> None:
+        """Let the request wait for its turn. Raises RequestRefused, and nothing has happened."""
+        if request.request_id in self._generation:
+            raise RequestRefused(
+                f"a request with id {request.request_id!r} is being served", field="request_id"
+            )
+        check_request(self.model, request)
+        self._check_fits(request)
+        self._scheduler.add(self._generation.begin(request))
+
+    def cancel(self, request_id: str, choice: int | None = None) -> bool:
+        """End the request, or one choice of it; False if there is none. Pages are free at once.
+
+        The next step hands out a ``cancelled`` event for each choice that was still open. The
+        layer above uses it for a client that left and, choice by choice, for stop strings, which
+        are found in text and so outside the engine.
+        """
+        events = self._generation.cancel(request_id, choice)
+        self._pending += events
+        return bool(events)
+
+    def step(self) -> list[TokenEvent]:
+        """Compute one batch and return what it brought, in batch order."""
+        t_start_s = time.monotonic()
+        events, self._pending = self._pending, []
+        plan = self._scheduler.plan()
+        for news in self._pages.news():
+            self.apply(news)
+        if plan.chunks:
+            chunks = tuple(_describe(chunk) for chunk in plan.chunks)
+            logits = self._run(plan)
+            self._scheduler.commit(plan)
+            events += self._generation.advance(plan, logits)
+            self._record(plan, chunks, t_start_s)
+        return events
+
+    def apply(self, news: PageNews) -> None:
+        """Carry out one change of page ownership in memory."""
+        if news.action is PageAction.CLEAR:
+            self._store.fill_page(news.page, 0.0)
+        elif news.action is PageAction.COPY and news.source is not None:
+            self._store.copy_page(news.source, news.page)
+        elif self.config.poison_freed_pages:
+            self._store.fill_page(news.page, float("nan"))
+
+    def _check_fits(self, request: Request) -> None:
+        """The last token is never written, so ``prompt + max_tokens - 1`` must fit the pool."""
+        tokens = len(request.prompt_ids) + request.params.max_tokens - 1
+        needed, there = self._pages.pages_for(tokens), self.config.num_pages - 1
+        if needed > there:
+            raise RequestRefused(
+                f"the request needs {needed} pages of keys and values, the cache has {there}",
+                field="max_tokens"
+                if self._pages.pages_for(len(request.prompt_ids)) <= there
+                else "prompt_ids",
+            )
+
+    def _run(self, plan: Plan) -> Tensor:
+        batch = self._builder.build(
+            [
+                BatchSequence(
+                    tuple(c.sequence.tokens[c.start : c.start + c.count]),
+                    c.start,
+                    c.sequence.block_table,
+                    self._generation.wanted_logits(c),
+                )
+                for c in plan.chunks
+            ]
+        )
+        self._store.begin_step(batch.slots)
+        return self.model.logits(batch, self._attention.step(batch))
+
+    def _record(self, plan: Plan, chunks: tuple[StepChunk, ...], t_start_s: float) -> None:
+        pool = self._pages.pool
+        self._last_step = StepRecord(
+            index=self._audit.steps,
+            t_start_s=t_start_s,
+            t_end_s=time.monotonic(),
+            chunks=chunks,
+            preempted=tuple(s.request.request_id for s in plan.preempted),
+            token_budget=self.config.token_budget,
+            waiting=self._scheduler.num_waiting,
+            pages_free=pool.free,
+            pages_used=pool.used,
+            pages_cached=pool.cached,
+        )
+        self._audit.count(self._last_step)
+
+
+def _describe(chunk: Chunk) -> StepChunk:
+    sequence = chunk.sequence
+    kind = ChunkKind.DECODE if sequence.decodes else ChunkKind.PREFILL
+    return StepChunk(sequence.request.request_id, sequence.choice, kind, chunk.start, chunk.count)

@@ -1,0 +1,181 @@
+"""From logits to tokens, events and endings: the part of a step that comes after the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from reference_engine.admission import end_ids, finish_reason, resolved_seed
+from reference_engine.audit import Audit
+from reference_engine.model import LoadedModel
+from reference_engine.numerics import log_softmax
+from reference_engine.request import FinishReason, Request, TokenEvent, TokenLogprobs
+from reference_engine.sampler import Sampler, describe_logprobs
+from reference_engine.scheduler import Chunk, Plan, Scheduler
+from reference_engine.sequence import Sequence
+
+NOT_FINITE = "the model computed NaN or infinite logits for this request"
+
+
+@dataclass(slots=True)
+class LiveRequest:
+    """A request between `Engine.submit` and its last event, and its sequences by choice.
+
+    The sequence of choice 0 computes the prompt; those of the others begin, sharing its pages,
+    with their first token.
+    """
+
+    request: Request
+    seed: int
+    end_ids: frozenset[int]
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    open_choices: set[int] = field(default_factory=set)
+    prompt_scores: list[TokenLogprobs | None] | None = None
+
+
+class Generation:
+    """Samples for the rows that a step brought to the end of their known tokens."""
+
+    def __init__(
+        self, model: LoadedModel, scheduler: Scheduler, sampler: Sampler, audit: Audit
+    ) -> None:
+        self._model = model
+        self._scheduler = scheduler
+        self._sampler = sampler
+        self._audit = audit
+        self._live: dict[str, LiveRequest] = {}
+        self._arrivals = 0
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._live
+
+    def begin(self, request: Request) -> Sequence:
+        """Take the request in; returns the sequence that computes its prompt."""
+        sequence = Sequence(request, 0, self._arrivals, list(request.prompt_ids))
+        self._arrivals += 1
+        live = LiveRequest(request, resolved_seed(request.params), end_ids(self._model, request))
+        live.sequences[0] = sequence
+        live.open_choices.update(range(request.params.n))
+        if request.params.prompt_logprobs is not None:
+            live.prompt_scores = [None] * len(request.prompt_ids)
+        self._live[request.request_id] = live
+        self._audit.requests += 1
+        self._audit.prompt_tokens += len(request.prompt_ids)
+        return sequence
+
+    def cancel(self, request_id: str, choice: int | None = None) -> list[TokenEvent]:
+        """End one open choice of a request, or all of them; no event if there is none."""
+        live = self._live.get(request_id)
+        if live is None or (choice is not None and choice not in live.open_choices):
+            return []
+        self._audit.cancelled += choice is None
+        choices = sorted(live.open_choices) if choice is None else [choice]
+        return self._abandon(live, choices, FinishReason.CANCELLED)
+
+    def wanted_logits(self, chunk: Chunk) -> int:
+        """How many of the chunk's last rows need logits."""
+        return chunk.count if self._scores_prompt(chunk.sequence) else int(chunk.reaches_end)
+
+    def advance(self, plan: Plan, logits: Tensor) -> list[TokenEvent]:
+        """Sample for every chunk that reached its end. logits: rows as `wanted_logits` asked."""
+        events: list[TokenEvent] = []
+        finite = torch.isfinite(logits).all(-1).tolist()
+        stop = 0
+        for chunk in plan.chunks:
+            start, stop = stop, stop + self.wanted_logits(chunk)
+            rows = logits[start:stop]
+            if not all(finite[start:stop]):
+                live = self._live[chunk.sequence.request.request_id]
+                choices = sorted(live.open_choices)
+                events += self._abandon(live, choices, FinishReason.ERROR, NOT_FINITE)
+            elif start < stop:
+                self._score_prompt(chunk, rows)
+                if chunk.reaches_end:
+                    events += self._extend(chunk.sequence, rows[-1])
+        return events
+
+    def _scores_prompt(self, sequence: Sequence) -> bool:
+        live = self._live.get(sequence.request.request_id)
+        return live is not None and live.prompt_scores is not None and not sequence.output_tokens
+
+    def _score_prompt(self, chunk: Chunk, rows: Tensor) -> None:
+        """Note the logprobs of the prompt tokens that follow the chunk's rows."""
+        if not self._scores_prompt(chunk.sequence):
+            return
+        live = self._live[chunk.sequence.request.request_id]
+        prompt = live.request.prompt_ids
+        top = live.request.params.prompt_logprobs or 0
+        assert live.prompt_scores is not None  # noqa: S101
+        for offset, row in enumerate(log_softmax(rows)):
+            position = chunk.start + offset + 1
+            if position < len(prompt):
+                live.prompt_scores[position] = describe_logprobs(row, prompt[position], top)
+
+    def _extend(self, sequence: Sequence, logits: Tensor) -> list[TokenEvent]:
+        """Sample the sequence's next token; at the end of a prompt, the first of every choice."""
+        live = self._live[sequence.request.request_id]
+        if sequence.output_tokens:
+            return [self._append(live, sequence, logits)]
+        choices = sorted(live.open_choices)
+        children = [
+            Sequence(sequence.request, choice, sequence.arrival, list(sequence.tokens))
+            for choice in choices
+            if choice > 0
+        ]
+        for child in children:
+            self._scheduler.fork(sequence, child)
+            live.sequences[child.choice] = child
+        if 0 not in choices:  # cancelled while it computed the prompt for the others
+            self._scheduler.finish(sequence)
+            return [self._append(live, child, logits) for child in children]
+        return [self._append(live, s, logits) for s in (sequence, *children)]
+
+    def _append(self, live: LiveRequest, sequence: Sequence, logits: Tensor) -> TokenEvent:
+        params = live.request.params
+        output = sequence.tokens[sequence.prompt_tokens :]
+        token = self._sampler.choose(logits, live, sequence.choice, output)
+        scores = None
+        if params.logprobs is not None:
+            scores = describe_logprobs(log_softmax(logits[None])[0], token, params.logprobs)
+        sequence.tokens.append(token)
+        self._audit.generated_tokens += 1
+        reason = finish_reason(token, len(output) + 1, live.request, live.end_ids)
+        if reason is not None:
+            self._scheduler.finish(sequence)
+            self._close(live, sequence.choice)
+        first = not output
+        return TokenEvent(
+            request_id=live.request.request_id,
+            choice=sequence.choice,
+            token_id=token,
+            logprobs=scores,
+            finish_reason=reason,
+            cached_tokens=sequence.cached_tokens,
+            prompt_logprobs=tuple(live.prompt_scores) if first and live.prompt_scores else None,
+        )
+
+    def _abandon(
+        self,
+        live: LiveRequest,
+        choices: list[int],
+        reason: FinishReason,
+        error: str | None = None,
+    ) -> list[TokenEvent]:
+        request_id = live.request.request_id
+        events = []
+        for choice in choices:
+            sequence = live.sequences.get(choice)
+            needed = choice == 0 and len(live.sequences) == 1 and len(live.open_choices) > 1
+            if sequence is not None and not needed:
+                self._scheduler.finish(sequence)
+            self._close(live, choice)
+            events.append(TokenEvent(request_id, choice, None, finish_reason=reason, error=error))
+        return events
+
+    def _close(self, live: LiveRequest, choice: int) -> None:
+        live.open_choices.discard(choice)
+        if not live.open_choices:
+            del self._live[live.request.request_id]
+            self._audit.finished += 1

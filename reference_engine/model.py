@@ -1,0 +1,202 @@
+"""Loading: any transformers causal language model, with its reductions replaced by exact ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from reference_engine.attention import exact
+from reference_engine.attention.exact import AttentionStep
+from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
+from reference_engine.exact_modules import UnknownLayer, make_exact
+from reference_engine.numerics import KEY_BLOCK, ROW_TILE, padded
+
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+BATCH_DEPENDENT_ROPE: Final = ("dynamic", "longrope")
+"""Rotary kinds whose frequencies follow the longest request of the batch."""
+
+
+class ModelRefused(ValueError):
+    """The checkpoint cannot be served; the message is one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """One attention layer: ``group`` query heads share each of ``kv_heads`` key heads."""
+
+    kv_heads: int
+    group: int
+    head_dim: int
+    window: int | None
+
+
+class LoadedModel:
+    """A causal language model that computes every row in the same way whatever the batch.
+
+    Attributes: vocab_size, eos_ids, bos_id, max_context_tokens, layers (one `LayerShape` each),
+    path (the checkpoint folder, which holds the tokenizer too, or None for a model made in memory).
+    """
+
+    def __init__(self, model: nn.Module, path: Path | None = None) -> None:
+        """Take over a transformers model: it is changed in place. Raises ModelRefused."""
+        config: Any = model.config
+        _refuse_unsupported(config)
+        exact.register()
+        model.eval().requires_grad_(False)
+        try:
+            model.set_attn_implementation(exact.IMPLEMENTATION)  # type: ignore[operator]
+            make_exact(model)
+        except UnknownLayer as error:
+            raise ModelRefused(f"{config.model_type} is not supported: {error}") from None
+        self._model = model
+        self.path = path
+        self.architecture = str(config.model_type)
+        self.vocab_size = int(config.vocab_size)
+        self.max_context_tokens = int(config.max_position_embeddings)
+        self.eos_ids = _eos_ids(model)
+        self.bos_id: int | None = getattr(config, "bos_token_id", None)
+        self.layers = self._discover_layers()
+
+    def logits(self, batch: RaggedBatch, step: AttentionStep) -> Tensor:
+        """Logits of the batch's ``logit_rows``, in fp32: [len(logit_rows), vocab]."""
+        rows = padded(batch.num_tokens, ROW_TILE)
+        ids, positions = exact.positions_tensor(batch, rows)
+        wanted = len(batch.logit_rows)
+        keep = torch.zeros(max(padded(wanted, ROW_TILE), ROW_TILE), dtype=torch.long)
+        keep[:wanted] = torch.tensor(batch.logit_rows, dtype=torch.long)
+        with torch.inference_mode():
+            output = self._model(
+                input_ids=ids,
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=keep,
+                attention_step=step,
+            )
+        return output.logits[0, :wanted].float()  # type: ignore[no-any-return]
+
+    def parameter_shapes(self) -> set[tuple[int, int]]:
+        """The shapes of all matrices, [out, in]."""
+        return {(w.shape[0], w.shape[1]) for w in self._model.parameters() if w.ndim == 2}
+
+    def _discover_layers(self) -> tuple[LayerShape, ...]:
+        """Run one token and note what each attention layer asks for."""
+        batch = BatchBuilder(KEY_BLOCK).build([BatchSequence((0,), 0, (0,), 1)])
+        recorder = _LayerRecorder(batch)
+        self.logits(batch, recorder)
+        seen = sorted(recorder.shapes)
+        if seen != list(range(len(seen))) or not seen:
+            raise ModelRefused(
+                f"{self.architecture} is not supported: its attention does not go through "
+                "transformers' AttentionInterface layer by layer"
+            )
+        return tuple(recorder.shapes[layer] for layer in seen)
+
+
+class _LayerRecorder(AttentionStep):
+    """An attention step that returns zeros and remembers the layers' shapes."""
+
+    def __init__(self, batch: RaggedBatch) -> None:
+        super().__init__(batch, source=None)  # type: ignore[arg-type]
+        self.shapes: dict[int, LayerShape] = {}
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Tensor:
+        if keys.shape != values.shape or queries.shape[-1] != keys.shape[-1]:
+            raise ModelRefused(
+                "attention with keys and values of different widths is not supported"
+            )
+        self.shapes[layer] = LayerShape(
+            kv_heads=keys.shape[0],
+            group=queries.shape[0] // keys.shape[0],
+            head_dim=keys.shape[-1],
+            window=window,
+        )
+        return queries.new_zeros(queries.shape[1], queries.shape[0], queries.shape[2])
+
+
+def load_model(path: str | Path, *, dtype: str = "float32") -> LoadedModel:
+    """Load a checkpoint folder in the Hugging Face layout.
+
+    Weights are stored as ``dtype`` and activations have that type; reductions accumulate in fp32.
+    Raises ModelRefused when the folder is no checkpoint, is damaged or incomplete, holds NaN
+    weights, or is of an architecture that the engine cannot make exact.
+    """
+    folder = Path(path)
+    if dtype not in DTYPES:
+        raise ModelRefused(f"dtype {dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
+    if not folder.is_dir():
+        raise ModelRefused(f"{folder} is not a folder; give the folder of a checkpoint")
+    if not (folder / "config.json").is_file():
+        raise ModelRefused(f"{folder} is no checkpoint: it has no config.json")
+    try:
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelRefused(f"{folder / 'config.json'} is not JSON: {error}") from None
+    model = _read_weights(folder, DTYPES[dtype])
+    return LoadedModel(model, folder)
+
+
+def _read_weights(folder: Path, dtype: torch.dtype) -> nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    exact.register()
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=exact.IMPLEMENTATION,
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except Exception as error:  # safetensors, torch and transformers each raise their own kinds
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelRefused(f"{folder} cannot be loaded: {reason}") from None
+    for kind in ("missing_keys", "mismatched_keys"):
+        if report[kind]:
+            name = sorted(str(key) for key in report[kind])[0]
+            raise ModelRefused(
+                f"{folder} is incomplete: {len(report[kind])} weights are missing or of the wrong "
+                f"shape, {name} for one"
+            )
+    for name, weight in model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise ModelRefused(f"{folder} is damaged: weight {name} has NaN or infinite values")
+    return model  # type: ignore[no-any-return]
+
+
+def _refuse_unsupported(config: Any) -> None:
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelRefused(f"{config.model_type} is not a causal language model")
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(v for v in rope.values() if isinstance(v, dict))]
+    for kind in kinds:
+        name = kind.get("rope_type", "default")
+        if name in BATCH_DEPENDENT_ROPE:
+            raise ModelRefused(
+                f"rotary embedding of type {name!r} is not supported: its frequencies depend on "
+                "the longest request of the batch, so the answer would too"
+            )
+
+
+def _eos_ids(model: Any) -> frozenset[int]:
+    generation = getattr(model, "generation_config", None)
+    eos = getattr(generation, "eos_token_id", None)
+    if eos is None:
+        eos = getattr(model.config, "eos_token_id", None)
+    if eos is None:
+        return frozenset()
+    return frozenset(eos) if isinstance(eos, (list, tuple)) else frozenset({int(eos)})

@@ -1,0 +1,161 @@
+"""Every floating-point reduction of the engine, and the reason why its results are exact.
+
+The bits of a float sum depend on the order of its terms, and a BLAS library picks that order from
+the shape of the call. Two constants take the choice away:
+
+- ``ROW_TILE``: a matrix product never sees a number of rows that is not a multiple of it. Rows
+  are padded with zeros up to the next multiple, so one row alone and one row among a thousand run
+  through the same inner loop.
+- ``KEY_BLOCK``: attention reads keys in blocks of this many positions, anchored at position 0, and
+  adds the blocks up in order. A query therefore sums the same terms in the same order whether it
+  is computed by a decode step, by a chunk, or by a full recompute.
+
+That rows do not influence each other *within* such a call is an observation about the library, not
+a theorem. `reference_engine.self_test` checks it for every weight shape before anything is served.
+
+Everything else here is elementwise, where order does not matter, or a maximum, which is exact in
+any order. No other module of the engine may call a reduction (a test greps for it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROW_TILE: Final = 8
+KEY_BLOCK: Final = 64
+
+
+def padded(count: int, multiple: int) -> int:
+    """The smallest multiple of ``multiple`` that is at least ``count``."""
+    return -(-count // multiple) * multiple
+
+
+def pad_rows(x: Tensor, fill: float = 0.0) -> Tensor:
+    """``x``: [rows, width] with rows appended up to a multiple of ``ROW_TILE``.
+
+    Production pads with zeros; tests pad with NaN to see that padding cannot leak.
+    """
+    missing = padded(x.shape[0], ROW_TILE) - x.shape[0]
+    return F.pad(x, (0, 0, 0, missing), value=fill) if missing else x.contiguous()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias`` row by row. x: [..., width], weight: [out, width] -> [..., out].
+
+    The bias is added apart: fused, it would start the sum and change with the kernel.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    out = F.linear(pad_rows(flat), weight)[: flat.shape[0]]
+    if bias is not None:
+        out = out + bias
+    return out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def mean_square(x: Tensor) -> Tensor:
+    """The mean of squares of each row in fp32. x: [..., width] -> [..., 1]."""
+    flat = pad_rows(x.reshape(-1, x.shape[-1]).float())
+    mean = flat.square().mean(-1, keepdim=True)
+    return mean[: x.numel() // x.shape[-1]].reshape(*x.shape[:-1], 1)
+
+
+def mean_row(x: Tensor) -> Tensor:
+    """The mean of each row in fp32. x: [..., width] -> [..., 1]."""
+    flat = pad_rows(x.reshape(-1, x.shape[-1]).float())
+    return flat.mean(-1, keepdim=True)[: x.numel() // x.shape[-1]].reshape(*x.shape[:-1], 1)
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Natural log-probabilities in fp32. logits: [rows, vocab] -> [rows, vocab].
+
+    The sum over the vocabulary is a tree of elementwise additions: a single reduction over tens of
+    thousands of numbers is cut differently by two threads than by one.
+    """
+    shifted = logits.float() - logits.float().amax(-1, keepdim=True)
+    return shifted - _tree_sum(pad_rows(shifted).exp())[: logits.shape[0]].log()
+
+
+def _tree_sum(x: Tensor) -> Tensor:
+    """The sum of each row by halving. x: [rows, width] -> [rows, 1]."""
+    width = 1 << (x.shape[1] - 1).bit_length()
+    x = F.pad(x, (0, width - x.shape[1]))
+    while width > 1:
+        width //= 2
+        x = x[:, :width] + x[:, width:]
+    return x
+
+
+def block_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    hidden: Tensor,
+    tile_of_block: Tensor,
+    blocks_at_rank: Sequence[int],
+    softcap: float | None = None,
+) -> Tensor:
+    """Attention of many query tiles at once, each over its own list of key blocks.
+
+    A *tile* is a few consecutive tokens of one request with all the query heads that share a key
+    head; its blocks are numbered by *rank*, the first visible one being rank 0. Blocks come sorted
+    by rank, and within a rank in the order of the tiles, of which those with more blocks come
+    first: so the blocks of one rank belong to the first ``blocks_at_rank[rank]`` tiles.
+
+    Args:
+        queries: [kv_heads, tiles, tokens, group, head_dim], already scaled.
+        keys, values: [kv_heads, blocks, KEY_BLOCK, head_dim]; finite wherever they are hidden.
+        hidden: [blocks, tokens, KEY_BLOCK], True where a query may not see a key.
+        tile_of_block: [blocks], the tile each block belongs to.
+        blocks_at_rank: how many blocks there are of rank 0, 1, ...
+        softcap: scores become ``softcap * tanh(score / softcap)``.
+
+    Returns:
+        [kv_heads, tiles, tokens, group, head_dim].
+
+    The softmax takes two passes: the maximum over all visible keys first, exact in any order, then
+    numerators and products block by block, added in rank order. A block that is wholly hidden adds
+    zeros and changes nothing.
+    """
+    kv_heads, tiles, tokens, group, head_dim = queries.shape
+    rows = padded(tokens * group, ROW_TILE)
+    blocks = tile_of_block.shape[0]
+    q = queries.reshape(kv_heads, tiles, tokens * group, head_dim)
+    q = F.pad(q, (0, 0, 0, rows - tokens * group)).index_select(1, tile_of_block)
+    scores = torch.bmm(
+        q.view(kv_heads * blocks, rows, head_dim),
+        keys.reshape(kv_heads * blocks, KEY_BLOCK, head_dim).transpose(1, 2),
+    ).view(kv_heads, blocks, rows, KEY_BLOCK)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    # In place on a view: the padding rows stay as they are, finite and unused.
+    per_row = hidden.repeat_interleave(group, dim=1)
+    scores[:, :, : tokens * group].masked_fill_(per_row, float("-inf"))
+
+    best = _over_ranks(scores.amax(-1), blocks_at_rank, maximum=True)
+    weights = scores.sub_(best.index_select(1, tile_of_block).unsqueeze(-1)).exp_()
+    total = _over_ranks(weights.sum(-1), blocks_at_rank)
+    mixed = torch.bmm(
+        weights.view(kv_heads * blocks, rows, KEY_BLOCK),
+        values.reshape(kv_heads * blocks, KEY_BLOCK, head_dim),
+    ).view(kv_heads, blocks, rows, head_dim)
+    out = _over_ranks(mixed, blocks_at_rank) / total.unsqueeze(-1)
+    return out[:, :, : tokens * group].reshape(queries.shape)
+
+
+def _over_ranks(x: Tensor, blocks_at_rank: Sequence[int], *, maximum: bool = False) -> Tensor:
+    """Combine the blocks of each tile in rank order. x: [kv_heads, blocks, ...] -> [.., tiles, ..].
+
+    Sums start from +0.0, so that a leading hidden block, which adds +0.0 or -0.0, leaves no trace.
+    """
+    tiles = blocks_at_rank[0]
+    combined = x[:, :tiles].clone() if maximum else x[:, :tiles] + 0.0
+    start = tiles
+    for count in blocks_at_rank[1:]:
+        part, into = x[:, start : start + count], combined[:, :count]
+        torch.maximum(into, part, out=into) if maximum else into.add_(part)
+        start += count
+    return combined

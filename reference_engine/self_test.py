@@ -1,0 +1,140 @@
+"""The start-up self-test: is this machine's arithmetic what `numerics` takes it to be?
+
+Padding to fixed tiles makes the *shapes* of all calls alike. That the position of a row within a
+call, the number of rows and the contents of the other rows leave its bits alone is a property of
+the installed BLAS on this processor. It held wherever it was tried; here it is tried again, for
+every weight shape of the model, before the first request is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from reference_engine import numerics
+from reference_engine.model import LoadedModel
+from reference_engine.numerics import KEY_BLOCK, ROW_TILE
+
+ROW_COUNTS: Final = (1, 2, 7, 8, 9, 24, 33, 64, 100, 256, 517)
+"""Rows per call that are compared with a row alone. Few enough to take seconds, and on both sides
+of the sizes at which BLAS libraries change their strategy."""
+
+WIDE: Final = 1 << 14
+"""Matrices with more output columns are tried with fewer rows, to bound time."""
+
+
+class InexactArithmetic(RuntimeError):
+    """A row's bits depend on its company; nothing may be served on such a machine."""
+
+
+def self_test(model: LoadedModel) -> int:
+    """Try every shape the model uses; returns the number of rows compared.
+
+    Raises InexactArithmetic, naming the operation and the shape, at the first difference.
+    """
+    generator = torch.Generator().manual_seed(0)
+    compared = 0
+    for out_features, width in sorted(model.parameter_shapes()):
+        weight = torch.randn(out_features, width, generator=generator)
+        counts = [c for c in ROW_COUNTS if out_features <= WIDE or c <= 64]
+        compared += _compare_rows(
+            f"linear {width} to {out_features}",
+            partial(numerics.linear, weight=weight),
+            width,
+            counts,
+            generator,
+        )
+    for width in sorted({width for _, width in model.parameter_shapes()}):
+        for name, operation in _row_operations():
+            compared += _compare_rows(f"{name} of {width}", operation, width, ROW_COUNTS, generator)
+    compared += _compare_rows(
+        f"log-softmax of {model.vocab_size}",
+        numerics.log_softmax,
+        model.vocab_size,
+        (1, 2, 9, 33),
+        generator,
+    )
+    for heads_and_width in sorted({(s.group, s.kv_heads, s.head_dim) for s in model.layers}):
+        compared += _compare_attention(*heads_and_width, generator)
+    return compared
+
+
+def _row_operations() -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
+    yield "mean square", numerics.mean_square
+    yield "mean", numerics.mean_row
+    for name in ("silu", "sigmoid", "gelu", "tanh", "exp", "softplus"):
+        function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+        yield name, partial(_padded_rows, function)
+
+
+def _padded_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return function(numerics.pad_rows(x))[: x.shape[0]]
+
+
+def _compare_rows(
+    name: str,
+    operation: Callable[[Tensor], Tensor],
+    width: int,
+    counts: Iterable[int],
+    generator: torch.Generator,
+) -> int:
+    """Each row in its batch, and with NaN neighbours, against the row alone."""
+    compared = 0
+    probe = torch.randn(1, width, generator=generator)
+    alone = operation(probe)
+    for count in counts:
+        for neighbours in (torch.randn(count, width, generator=generator), None):
+            rows = torch.full((count, width), float("nan")) if neighbours is None else neighbours
+            for position in sorted({0, count // 2, count - 1}):
+                batch = rows.clone()
+                batch[position] = probe[0]
+                got = operation(batch)[position]
+                compared += 1
+                if not torch.equal(got, alone[0]):
+                    raise InexactArithmetic(
+                        f"{name}: a row's bits change at position {position} of {count} rows "
+                        f"(row tile {ROW_TILE}); this machine's arithmetic is not row-exact"
+                    )
+    return compared
+
+
+def _compare_attention(group: int, kv_heads: int, head_dim: int, generator: torch.Generator) -> int:
+    """One query tile of every size among others, against the tile of one token alone."""
+    blocks = 3
+    keys = torch.randn(kv_heads, blocks, KEY_BLOCK, head_dim, generator=generator)
+    values = torch.randn(keys.shape, generator=generator)
+    query = torch.randn(kv_heads, 1, 1, group, head_dim, generator=generator)
+    alone = _attend_all(query, keys, values)[:, 0, 0]
+    compared = 0
+    for tiles, tokens in ((2, 1), (5, 1), (33, 1), (3, 8), (2, 64)):
+        others = torch.randn(kv_heads, tiles, tokens, group, head_dim, generator=generator)
+        for tile, token in ((0, 0), (tiles - 1, tokens - 1), (tiles // 2, tokens // 2)):
+            queries = others.clone()
+            queries[:, tile, token] = query[:, 0, 0]
+            got = _attend_all(queries, keys, values)[:, tile, token]
+            compared += 1
+            if not torch.equal(got, alone):
+                raise InexactArithmetic(
+                    f"attention with {kv_heads} key heads of {head_dim}: a query's bits change "
+                    f"among {tiles} tiles of {tokens} tokens (key block {KEY_BLOCK})"
+                )
+    return compared
+
+
+def _attend_all(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Every tile over the same blocks, everything visible."""
+    tiles, tokens = queries.shape[1:3]
+    blocks = keys.shape[1]
+    of_block = torch.arange(blocks).repeat_interleave(tiles)
+    return numerics.block_attention(
+        queries,
+        keys[:, of_block],
+        values[:, of_block],
+        torch.zeros(blocks * tiles, tokens, KEY_BLOCK, dtype=torch.bool),
+        torch.arange(tiles).repeat(blocks),
+        [tiles] * blocks,
+    )
