@@ -26,7 +26,7 @@ def served_name(model_dir: Path) -> str:
     """The probe's name where the folder holds ``probe.json``, else the folder's own name."""
     description = model_dir / "probe.json"
     if description.is_file():
-        name = json.loads(description.read_text(encoding="utf-8")).get("name")
+        name = json.loads(description.read_text(encoding="utf-8")).get("config", {}).get("name")
         if isinstance(name, str) and name:
             return name
     return model_dir.resolve().name
@@ -78,9 +78,12 @@ def _load(
     fault: Fault | None,
 ) -> EngineLike:
     """Runs on the engine thread: torch and the model are nobody else's business."""
+    from transformers.utils.logging import disable_progress_bar
+
     from reference_engine.engine import Engine
     from reference_engine.model import load_model
 
+    disable_progress_bar()
     model = load_model(model_dir, dtype=dtype)
     codec = TextCodec.load(model_dir, model.vocab_size)
     engine = Engine(model, engine_config, fault=fault)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import aiohttp
 import pytest
+from aiohttp import web
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from reference_engine.server.app import create_app
@@ -96,13 +97,11 @@ async def running_server(
         shutdown_timeout=0.1,
     )
     await runner.setup()
-    from aiohttp import web
-
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    await host.start()
     port = runner.addresses[0][1]
     try:
+        await host.start()
         async with aiohttp.ClientSession() as client:
             yield Running(f"http://127.0.0.1:{port}", client, served, engine)
     finally:
