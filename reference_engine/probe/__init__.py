@@ -8,7 +8,7 @@ and needs no torch; `export_probe` writes the checkpoint.
 from reference_engine.probe.config import VARIANTS, ProbeConfig
 from reference_engine.probe.export import DTYPES, ExportRefused, export_probe
 from reference_engine.probe.load import NotAProbe, load_probe_config
-from reference_engine.probe.rule import Rule, RuleAnswer, RuleState
+from reference_engine.probe.rule import Rule, RuleAnswer, RuleState, RuleStep
 from reference_engine.probe.vocabulary import decode_tokens, encode_text, vocabulary
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Rule",
     "RuleAnswer",
     "RuleState",
+    "RuleStep",
     "decode_tokens",
     "encode_text",
     "export_probe",

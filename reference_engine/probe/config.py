@@ -21,6 +21,10 @@ FIRST_BYTE_ID: Final = 4
 
 URL_SAFE_BASE64: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
+# The end of one two-byte character and the beginning of the next: every boundary between output
+# tokens lies inside a character; any sequence of them is UTF-8 but for one byte at each end.
+SPLIT_CHARACTERS: Final = tuple(bytes([last, 0xC3]) for last in range(0x80, 0xC0))
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig:
@@ -124,6 +128,7 @@ _PLAIN: Final = ProbeConfig(name="isobatch-probe-plain")
 VARIANTS: Final[Mapping[str, ProbeConfig]] = MappingProxyType(
     {
         "plain": _PLAIN,
+        "utf8": replace(_PLAIN, name="isobatch-probe-utf8", alphabet=SPLIT_CHARACTERS),
         "eos": replace(_PLAIN, name="isobatch-probe-eos", ends_itself=True),
     }
 )

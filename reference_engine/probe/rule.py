@@ -33,6 +33,30 @@ class RuleAnswer:
     finish_reason: Literal["stop", "length"]
 
 
+@dataclass(frozen=True, slots=True)
+class RuleStep:
+    """Why one token follows one position.
+
+    ``doubled_sums[k]`` is ``2 * S[k]``; ``symbols[l + 1]`` is ``A[l]``, the first the token's own.
+    """
+
+    position: int
+    token_id: int
+    doubled_sums: tuple[int, ...]
+    symbols: tuple[int, ...]
+    following: int
+
+    def to_json(self) -> dict[str, object]:
+        """A plain JSON object; the sums as they are, multiples of 1/2."""
+        return {
+            "position": self.position,
+            "token_id": self.token_id,
+            "sums": [value / 2 for value in self.doubled_sums],
+            "symbols": list(self.symbols),
+            "next": self.following,
+        }
+
+
 @dataclass(slots=True)
 class RuleState:
     """The rule's state after some tokens: for diagnosis and for going on one token at a time.
@@ -134,6 +158,21 @@ class Rule:
         """For every position of ``ids``, the token that the model should put after it."""
         state = self.begin()
         return [self.push(state, token_id) for token_id in ids]
+
+    def explain(self, ids: Sequence[int], start: int = 0) -> list[RuleStep]:
+        """The sums and symbols behind every token from position ``start`` on.
+
+        Raises ValueError as `push` does.
+        """
+        state = self.begin()
+        steps = []
+        for position, token_id in enumerate(ids):
+            following = self.push(state, token_id)
+            if position >= start:
+                symbols = tuple(row[-1] for row in state.symbols)
+                sums = tuple(state.doubled_sums)
+                steps.append(RuleStep(position, token_id, sums, symbols, following))
+        return steps
 
     def generate(
         self, prompt_ids: Sequence[int], max_tokens: int, *, ignore_eos: bool = False

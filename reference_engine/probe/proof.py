@@ -1,0 +1,147 @@
+"""The proof that an exported probe is its rule: transformers' own model against the integers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from reference_engine.probe.config import BOS_ID, FIRST_BYTE_ID, ProbeConfig
+from reference_engine.probe.rule import Rule
+from reference_engine.probe.vocabulary import vocabulary
+
+BOUNDARIES: Final = (16, 32, 64, 128, 256)
+LONGEST_PROMPT_TOKENS: Final = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was compared and what came out.
+
+    ``positions`` logits rows were compared teacher-forced, each prompt was also put through
+    ``generate``. ``wrong_positions`` and ``wrong_answers`` must be 0. ``smallest_margin`` is the
+    least top-1 minus top-2 logit; ``largest_activation`` the greatest magnitude that any module's
+    output had, which float16 limits to 65,504.
+    """
+
+    model: str
+    dtype: str
+    prompts: int
+    positions: int
+    answers: int
+    wrong_positions: int
+    wrong_answers: int
+    smallest_margin: float
+    largest_activation: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every token was right."""
+        return self.wrong_positions == 0 and self.wrong_answers == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain JSON object."""
+        return asdict(self)
+
+
+def proof_prompts(config: ProbeConfig, count: int, seed: int = 0) -> list[list[int]]:
+    """``count`` prompts of 1 to 1,500 tokens, as ids: page boundaries +-1, then random lengths.
+
+    Besides random bytes there are the prompts that are hardest on the sums: one byte all along, and
+    one byte for a half and its opposite for the other, so that a rounding error would add up.
+    """
+    rng = random.Random(seed)
+    lengths = [1, 2, 3, LONGEST_PROMPT_TOKENS - 1, LONGEST_PROMPT_TOKENS]
+    lengths += [b + shift for b in BOUNDARIES for shift in (-1, 0, 1)]
+    while len(lengths) < count:
+        lengths.append(round(LONGEST_PROMPT_TOKENS ** rng.random()))
+    prompts = []
+    for index, length in enumerate(lengths[:count]):
+        body = [rng.randrange(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) for _ in range(length - 1)]
+        if index % 20 == 10:
+            body = [body[0]] * len(body) if body else body
+        if index % 20 == 15:
+            body = _one_sided(config, body[0], len(body)) if body else body
+        prompts.append([BOS_ID, *body])
+    return prompts
+
+
+def _one_sided(config: ProbeConfig, token_id: int, tokens: int) -> list[int]:
+    """One token for the first half, then its opposite in every sign bit: all sums end near 0."""
+    signs = vocabulary(config).signs
+    wanted = signs[token_id] ^ ((1 << config.sign_bits) - 1)
+    opposite = next(i for i in range(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) if signs[i] == wanted)
+    return [token_id] * (tokens // 2) + [opposite] * (tokens - tokens // 2)
+
+
+def prove(
+    config: ProbeConfig,
+    directory: str | Path,
+    dtype: str,
+    prompts: Sequence[Sequence[int]],
+    *,
+    answer_tokens: int = 24,
+    generate_every: int = 1,
+) -> Proof:
+    """Compare the exported model in ``directory``, run in ``dtype``, with the rule of ``config``.
+
+    Every position of every prompt and its answer is compared in one forward pass; every
+    ``generate_every``-th prompt is also answered by ``generate``, token by token over its cache.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=getattr(torch, dtype))
+    rule = Rule(config)
+    positions = wrong_positions = answers = wrong_answers = 0
+    margin = float("inf")
+    with torch.inference_mode(), _largest_output(model) as largest:
+        for index, prompt in enumerate(prompts):
+            answer = rule.generate(prompt, answer_tokens)
+            ids = [*prompt, *answer.token_ids]
+            logits = model(torch.tensor([ids])).logits[0].float()
+            best = logits.topk(2)
+            wrong = best.indices[:, 0] != torch.tensor(rule.followers(ids))
+            margin = min(margin, float((best.values[:, 0] - best.values[:, 1]).min()))
+            positions += len(ids)
+            wrong_positions += int(wrong.sum())
+            if index % generate_every == 0:
+                made = model.generate(
+                    torch.tensor([prompt]), max_new_tokens=answer_tokens, do_sample=False
+                )
+                answers += 1
+                wrong_answers += made[0, len(prompt) :].tolist() != list(answer.token_ids)
+    return Proof(
+        config.name,
+        dtype,
+        len(prompts),
+        positions,
+        answers,
+        wrong_positions,
+        wrong_answers,
+        margin,
+        largest[0],
+    )
+
+
+@contextmanager
+def _largest_output(model: Any) -> Iterator[list[float]]:
+    """Watch every module's output while the block runs; the list's one entry is the maximum."""
+    import torch
+
+    largest = [0.0]
+
+    def look(_module: Any, _inputs: Any, output: Any) -> None:
+        for tensor in output if isinstance(output, tuple) else (output,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                largest[0] = max(largest[0], float(tensor.abs().max()))
+
+    hooks = [module.register_forward_hook(look) for module in model.modules()]
+    try:
+        yield largest
+    finally:
+        for hook in hooks:
+            hook.remove()
