@@ -14,6 +14,7 @@ from harness.report.pictures import pictures
 from harness.report.quantity import figures, quantity
 from harness.report.run_view import RunView
 from harness.report.theme import theme_css
+from harness.results.atomic import write_atomically
 from harness.results.document import ResultDocument
 
 REPORT_FILE: Final = "report.html"
@@ -39,6 +40,13 @@ def render_run(folder: Path) -> str:
             metric_lines=lines,
         )
     )
+
+
+def write_run_page(folder: Path) -> Path:
+    """Render the page and write it into the run folder as ``report.html``."""
+    page = folder / REPORT_FILE
+    write_atomically(page, render_run(folder).encode())
+    return page
 
 
 @cache

@@ -18,7 +18,7 @@ from harness.report.step import Step, most_telling
 from harness.report.theme import inline_svg
 from harness.report.throughput_figure import throughput_figure
 
-_MAX_STEPS_DRAWN: Final = 400
+_MAX_STEPS_DRAWN: Final = 120
 
 
 @dataclass(frozen=True, slots=True)

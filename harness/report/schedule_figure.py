@@ -13,7 +13,7 @@ from harness.report.theme import ACCENT, GRID, INK, MUTED, PAPER, WARM, drawing,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MAX_LANES = 40
+_MAX_LANES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ def lanes(steps: Sequence[Step]) -> dict[str, list[Bar]]:
     last_decode: dict[str, int] = {}
     for number, step in enumerate(steps):
         for scheduled in step.scheduled:
-            bars = found[scheduled.request_id]
+            bars = found[scheduled.lane]
             start_s = step.t_start_s
             tokens = scheduled.tokens
             if scheduled.kind == DECODE:
-                if last_decode.get(scheduled.request_id) == number - 1:
+                if last_decode.get(scheduled.lane) == number - 1:
                     joined = bars.pop()
                     start_s, tokens = joined.t_start_s, joined.tokens + tokens
-                last_decode[scheduled.request_id] = number
+                last_decode[scheduled.lane] = number
             bars.append(Bar(scheduled.kind, start_s, step.t_end_s, tokens))
     return dict(found)
 
@@ -52,7 +52,7 @@ def schedule_figure(
 ) -> Figure:
     """Draw lanes of requests over time, and below them how many tokens each step carried.
 
-    ``labels`` names requests; one without a name is drawn under its own id. At most 40 lanes are
+    ``labels`` names requests; one without a name is drawn under its own id. At most 32 lanes are
     drawn, the first ones. Raises ValueError without steps.
     """
     if not steps:

@@ -18,6 +18,12 @@ class ScheduledTokens:
     kind: str
     start: int
     tokens: int
+    choice: int = 0
+
+    @property
+    def lane(self) -> str:
+        """The name of its line in a timeline: the request's id, and the choice after the first."""
+        return self.request_id if self.choice == 0 else f"{self.request_id}#{self.choice}"
 
     @property
     def end(self) -> int:
@@ -59,9 +65,13 @@ class Step:
         try:
             scheduled = tuple(
                 ScheduledTokens(
-                    str(s["request_id"]), str(s["kind"]), int(s["start"]), int(s["tokens"])
+                    str(c["request_id"]),
+                    str(c["kind"]),
+                    int(c["start"]),
+                    int(c["tokens"]),
+                    int(c.get("choice", 0)),
                 )
-                for s in row["scheduled"]
+                for c in row["scheduled"]
             )
             return cls(int(row["index"]), float(row["t_start_s"]), float(row["t_end_s"]), scheduled)
         except (KeyError, TypeError) as error:
