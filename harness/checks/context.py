@@ -184,9 +184,9 @@ class CheckContext:
         origin = f"check {self.check_id}"
         workload = Workload(tuple(requests), origin=origin, seed=self.session.seed)
         self.tally.requests += len(requests)
-        run = Run(self.session.prepared(workload), Transcript())
+        run = Run(self.session.asker.prepared(workload), Transcript())
         self.runs.append(run)
-        run.transcript = await self.session.target.run(run.workload)
+        run.transcript = await self.session.asker.run(run.workload)
         return run
 
     async def expect(self, request: WorkloadRequest) -> Expected:

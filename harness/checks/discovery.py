@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from harness.checks.asker import Asker
 from harness.checks.capabilities import Capabilities, Capability
 from harness.checks.gauges import dialect_of
 from harness.oracles.oracle import Oracle
-from harness.targets.target import Target, TargetUnusable
 from harness.transcript import Ending, RequestTranscript
-from workloads.workload import Workload, WorkloadRequest
+from workloads.workload import WorkloadRequest
 
 _PROMPT_TOKENS: Final = 28
 _MAX_TOKENS: Final = 4
@@ -40,9 +40,8 @@ _EXTRA: Final[Mapping[Capability, Mapping[str, Any]]] = {
 class _Questions:
     """Asks, and remembers what was found."""
 
-    target: Target
+    asker: Asker
     oracle: Oracle
-    params: Mapping[str, Any]
     has: set[Capability] = field(default_factory=set)
     why_not: dict[Capability, str] = field(default_factory=dict)
 
@@ -56,7 +55,7 @@ class _Questions:
     ) -> RequestTranscript:
         """One small streamed request."""
         prompt = self.oracle.prompt(_PROMPT_TOKENS, f"discovery/{content}")
-        params = {"max_tokens": _MAX_TOKENS, "temperature": 0, **self.params, **(fields or {})}
+        params = {"max_tokens": _MAX_TOKENS, "temperature": 0, **(fields or {})}
         request = WorkloadRequest(
             "question",
             prompt_ids=prompt.ids if ids else None,
@@ -64,8 +63,7 @@ class _Questions:
             params=params,
             stream=stream,
         )
-        transcript = await self.target.run(Workload((request,), origin="discovery"))
-        return transcript["question"]
+        return await self.asker.one(request, "discovery")
 
     def found(self, capability: Capability, holds: bool, reason: str = "") -> None:
         """Note the outcome of a question."""
@@ -76,26 +74,17 @@ class _Questions:
 
 
 async def discover_capabilities(
-    target: Target,
-    oracle: Oracle,
-    *,
-    params: Mapping[str, Any] | None = None,
-    context_limit: int | None = None,
+    asker: Asker, oracle: Oracle, context_limit: int | None = None
 ) -> Capabilities:
-    """Ask ``target``. Raises TargetUnusable when it does not even answer the plainest request."""
-    questions = _Questions(target, oracle, params or {})
+    """Ask, while nothing else runs. ``context_limit`` is what the server says of its model."""
+    questions = _Questions(asker, oracle)
     plain = await questions.ask()
-    if plain.ending is not Ending.COMPLETE:
-        raise TargetUnusable(
-            f"{target.name} does not complete a plain request to /v1/completions: "
-            f"{plain.error or plain.ending.value}"
-        )
     _read_plain_answer(questions, plain)
     await _ask_about_prompts(questions, plain, oracle)
     await _ask_about_logprobs(questions)
     await _ask_about_fields(questions)
     page_size = await _page_size(questions)
-    dialect = dialect_of(await target.metrics())
+    dialect = dialect_of(await asker.target.metrics())
     questions.found(Capability.METRICS, dialect is not None, "/metrics shows no known names")
     questions.found(
         Capability.CONTEXT_LIMIT, context_limit is not None, "/v1/models gives no max_model_len"

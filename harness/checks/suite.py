@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.checks.asker import Asker
 from harness.checks.budget import BUDGETS, Budget
 from harness.checks.capabilities import Capabilities
+from harness.checks.dialect import find_dialect
 from harness.checks.discovery import discover_capabilities
 from harness.checks.registry import Check
 from harness.checks.runner import run_check
@@ -22,7 +24,7 @@ from harness.oracles.choose import OracleChoice, choose_oracle
 from harness.targets.target import Target, TargetUnusable
 from harness.transcript import Ending
 from harness.verdict import CheckResult, Verdict
-from workloads.workload import Workload, WorkloadRequest
+from workloads.workload import WorkloadRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,10 @@ async def _opened(open_target: Callable[[], Target]) -> Target:
 async def open_session(target: Target, options: SuiteOptions) -> Session:
     """Choose the oracle and discover what the server can do."""
     described = await _describe(target)
-    oracle = await choose_oracle(target, options.choice, described.model, options.params)
-    capabilities = await discover_capabilities(
-        target, oracle, params=options.params, context_limit=described.context_limit
-    )
-    return Session(target, oracle, capabilities, options.budget, options.seed, options.params)
+    asker = Asker(target, await find_dialect(target, options.params))
+    oracle = await choose_oracle(asker, options.choice, described.model)
+    capabilities = await discover_capabilities(asker, oracle, described.context_limit)
+    return Session(asker, oracle, capabilities, options.budget, options.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,5 @@ async def _describe(target: Target) -> _Described:
 
 async def _still_serves(session: Session) -> bool:
     prompt = session.oracle.prompt(4, "still there?")
-    params = {"max_tokens": 1, **session.params}
-    request = WorkloadRequest("r", prompt_text=prompt.text, params=params)
-    transcript = await session.target.run(Workload((request,), origin="still there?"))
-    return transcript["r"].ending is Ending.COMPLETE
+    request = WorkloadRequest("r", prompt_text=prompt.text, params={"max_tokens": 1})
+    return (await session.asker.one(request)).ending is Ending.COMPLETE

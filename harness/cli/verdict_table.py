@@ -81,14 +81,14 @@ class VerdictTable:
         line.append(result.sentence)
         if result.verdict is not Verdict.PASS:
             line.append(f" [{result.reason}]", "dim")
-        self.console.print(line)
+        self.console.print(line, soft_wrap=True)
 
     def summary(self, report: suite.SuiteReport, folder: Path) -> None:
         """The failures in full, the counts by chapter, and where the run is."""
         for result in report.results:
             for index, failure in enumerate(result.failures):
                 file = folder / "failures" / f"{result.check_id}-{index + 1}.json"
-                self.console.print(failure_text(result, failure, file))
+                self.console.print(failure_text(result, failure, file), soft_wrap=True)
         self.console.print(chapter_table(report.results))
         verdicts = Counter(result.verdict for result in report.results)
         counts = ", ".join(f"{verdicts[v]} {v.value}" for v in Verdict if verdicts[v])

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harness.cli.errors import UserError
 from harness.oracles.oracle import Oracle
 from harness.oracles.probe import ProbeOracle
-from harness.targets.target import Target, TargetUnusable
-from harness.transcript import Ending
+from harness.targets.target import TargetUnusable
 from reference_engine.probe import VARIANTS, ProbeConfig, load_probe_config
-from workloads.workload import Workload, WorkloadRequest
+from workloads.workload import WorkloadRequest
+
+if TYPE_CHECKING:
+    from harness.checks.asker import Asker
 
 ORACLES: Final = ("auto", "probe")
-_QUESTIONS: Final = ((9, 10), (23, 10), (40, 10))  # prompt tokens, output tokens
+_MOST_QUESTIONS: Final = 3
+_PROMPTS_TRIED: Final = 24
+_QUESTION_TOKENS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,11 @@ class OracleChoice:
     reference_model: str | None = None
 
 
-async def choose_oracle(
-    target: Target, choice: OracleChoice, model: str | None, params: Mapping[str, Any]
-) -> Oracle:
+async def choose_oracle(asker: Asker, choice: OracleChoice, model: str | None) -> Oracle:
     """The strongest oracle that applies. Raises UserError or TargetUnusable where none does."""
     if choice.probe is not None:
         return ProbeOracle(named_probe(choice.probe))
-    config = probe_by_model_name(model) or await probe_by_behaviour(target, params)
+    config = probe_by_model_name(model) or await probe_by_behaviour(asker)
     if config is not None:
         return ProbeOracle(config)
     raise TargetUnusable(
@@ -63,30 +65,36 @@ def probe_by_model_name(model: str | None) -> ProbeConfig | None:
     return max(named, key=lambda config: len(config.name), default=None)
 
 
-async def probe_by_behaviour(target: Target, params: Mapping[str, Any]) -> ProbeConfig | None:
+async def probe_by_behaviour(asker: Asker) -> ProbeConfig | None:
     """The variant that answers a few prompts as the model does.
 
-    Raises TargetUnusable when the server does not answer completions at all.
+    Each prompt is one that the variants still in question answer differently.
     """
-    matching = list(VARIANTS.values())
-    for tokens, max_tokens in _QUESTIONS:
-        prompts = [ProbeOracle(c).prompt(tokens, "which probe?") for c in matching]
-        if not prompts:
-            return None
+    candidates = [ProbeOracle(config) for config in VARIANTS.values()]
+    for _ in range(_MOST_QUESTIONS):
+        request, texts = await _telling_question(candidates)
+        given = (await asker.one(request, "which probe?")).first.text
+        candidates = [c for c, text in zip(candidates, texts, strict=True) if text == given]
+        if len(candidates) < 2 or len(set(texts)) == 1:
+            break
+    return candidates[0].config if candidates else None
+
+
+async def _telling_question(
+    candidates: Sequence[ProbeOracle],
+) -> tuple[WorkloadRequest, list[str]]:
+    """The prompt, of some tried, that the candidates answer in the most different ways."""
+    best = WorkloadRequest("which", prompt_text=""), list[str]()
+    for content in range(_PROMPTS_TRIED):
+        prompt = candidates[0].prompt(20 + 7 * content, f"which probe? {content}")
         request = WorkloadRequest(
             "which",
-            prompt_text=prompts[0].text,
-            params={"max_tokens": max_tokens, "temperature": 0, **params},
+            prompt_text=prompt.text,
+            params={"max_tokens": _QUESTION_TOKENS, "temperature": 0},
         )
-        transcript = await target.run(Workload((request,), origin="which probe?"))
-        answer = transcript["which"]
-        if answer.ending is not Ending.COMPLETE:
-            raise TargetUnusable(
-                f"{target.name} does not complete a plain request to /v1/completions: "
-                f"{answer.error or answer.ending.value}"
-            )
-        expected = [(await ProbeOracle(c).expect(request)).text for c in matching]
-        matching = [
-            c for c, text in zip(matching, expected, strict=True) if text == answer.first.text
-        ]
-    return matching[0] if matching else None
+        texts = [(await c.expect(request)).text for c in candidates]
+        if len(set(texts)) > len(set(best[1])):
+            best = request, texts
+        if len(set(texts)) == len(candidates):
+            break
+    return best

@@ -1,0 +1,166 @@
+"""`isobatch check` over HTTP: health passes, each fault is caught, bad input is one line."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.cli.app import main
+from harness.cli.errors import ExitStatus
+from harness.targets.launch import launched, own_server
+from reference_engine.model import LoadedModel, load_model
+from reference_engine.probe import VARIANTS, export_probe
+from tests.checks.live_server import live_server
+
+
+def _status(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["check", *arguments])
+    code = ended.value.code
+    return code if isinstance(code, int) else 0
+
+
+EOS = VARIANTS["eos"]
+
+
+@pytest.fixture(scope="module")
+def probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_probe(EOS, tmp_path_factory.mktemp("probe") / "eos")
+
+
+@pytest.fixture(scope="module")
+def model(probe_folder: Path) -> LoadedModel:
+    return load_model(probe_folder)
+
+
+@pytest.mark.slow
+def test_a_healthy_server_of_its_own_process_passes(probe_folder: Path, tmp_path: Path) -> None:
+    with launched(own_server(str(probe_folder), "--port", "0"), log=tmp_path / "log") as server:
+        status = _status(server.url, "--only", "EQV-1,ISO-3,STR-5,LEN-5", "--out", str(tmp_path))
+    assert status == ExitStatus.OK
+    (document,) = [json.loads(p.read_text()) for p in tmp_path.glob("*/result.json")]
+    assert [v["verdict"] for v in document["verdicts"]] == ["pass"] * 4
+    assert document["status"] == "complete"
+    assert document["verdicts"][0]["evidence"]["interleaved_pairs"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "checks"),
+    [
+        ("neighbour-visible", "EQV-1,EQV-5"),
+        ("decode-position", "EQV-10"),
+        ("page-freed-early", "EQV-4,ISO-3,ISO-5,EQV-12"),
+    ],
+)
+def test_a_fault_is_caught(
+    fault: str, checks: str, model: LoadedModel, probe_folder: Path, tmp_path: Path
+) -> None:
+    with live_server(model, probe_folder, EOS.name, fault=fault) as url:
+        status = _status(url, "--only", checks, "--out", str(tmp_path))
+    assert status == ExitStatus.FAILED
+    replays = list(tmp_path.glob("*/failures/*.json"))
+    assert replays, "a failing workload is written for every failure"
+    assert json.loads(replays[0].read_text())["failure"]["draws"]
+
+
+def test_nothing_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert _status("http://127.0.0.1:9", "--out", str(tmp_path)) == ExitStatus.UNUSABLE
+    _one_line(capsys, "cannot be reached")
+    assert list(tmp_path.iterdir()) == [], "no run folder is left for a server that is not there"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    out = str(tmp_path / "file" / "runs")
+    assert _status("http://127.0.0.1:9", "--out", out) == ExitStatus.UNUSABLE
+    _one_line(capsys, "cannot write to")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--only", "EQV-999"], "no check"),
+        (["--budget", "endless"], "no budget"),
+        (["--oracle", "delphi"], "no oracle"),
+        (["--seed", "seven"], "--seed is a number"),
+        (["--param", "nothing"], "--param is KEY=VALUE"),
+        (["--header", "nothing"], "--header is"),
+    ],
+)
+def test_bad_options_are_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status = _status("http://127.0.0.1:9", "--out", str(tmp_path), *arguments)
+    assert status == ExitStatus.UNUSABLE
+    _one_line(capsys, says)
+
+
+class _StrangeServer(http.server.BaseHTTPRequestHandler):
+    """A model that answers every completion with the same words, or no LLM server at all."""
+
+    speaks = True
+
+    def do_GET(self) -> None:
+        models = {"object": "list", "data": [{"id": "stranger", "object": "model"}]}
+        self._send(models if self.speaks else {"hello": "world"}, "application/json")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        event = {"id": "1", "choices": [{"index": 0, "text": "hi", "finish_reason": "stop"}]}
+        body = f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n".encode()
+        self._send(body, "text/event-stream")
+
+    def _send(self, body: bytes | dict[str, object], kind: str) -> None:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        return
+
+
+@pytest.fixture
+def strange_url() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _StrangeServer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_model_that_is_no_probe_is_one_line(
+    strange_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status = _status(strange_url, "--oracle", "probe", "--out", str(tmp_path))
+    assert status == ExitStatus.UNUSABLE
+    _one_line(capsys, "is no probe")
+
+
+def test_a_url_that_is_no_llm_server_is_one_line(
+    strange_url: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_StrangeServer, "speaks", False)
+    assert _status(strange_url, "--out", str(tmp_path)) == ExitStatus.UNUSABLE
+    _one_line(capsys, "no OpenAI-compatible server")
+
+
+def _one_line(capsys: pytest.CaptureFixture[str], says: str) -> None:
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.startswith("isobatch: ")
+    assert error.count("\n") == 1, error
