@@ -22,10 +22,12 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("harness.cli.serve", "Serve a checkpoint with the exact reference engine."),
     "check": ("harness.cli.check", "Check a server against the conformance suite."),
     "bench": ("harness.cli.bench", "Measure a server's TTFT, gaps and throughput under load."),
+    "launch": ("harness.cli.launch", "Install and start a server that others wrote."),
     "model": (
         "harness.cli.model",
         "Fetch a real trained model (SmolLM2) for oracle and benchmarks.",
     ),
+    "selftest": ("harness.cli.selftest", "Measure this client's own error and cost."),
     "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),
 }
 

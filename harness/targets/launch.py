@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +38,15 @@ _WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler(
 
 @dataclass(frozen=True, slots=True)
 class LaunchedServer:
-    """A running server: where it listens, the leader of its session, and its output's file."""
+    """A running server: where it listens, the leader of its session, and its output's file.
+
+    ``exit_status()`` is None as long as it runs.
+    """
 
     url: str
     pid: int
     log: Path
+    exit_status: Callable[[], int | None]
 
 
 @contextmanager
@@ -71,7 +75,7 @@ def launched(
         _wait_until_ready(process, address + ready_path, log, deadline_s)
         if owned_by(process.pid, _host_and_port(address)[1]) is False:
             raise TargetUnusable(f"another process answers at {address}; choose another port")
-        yield LaunchedServer(address, process.pid, log)
+        yield LaunchedServer(address, process.pid, log, process.poll)
     finally:
         _stop(process, stop_timeout_s)
 
