@@ -9,18 +9,18 @@ from reference_engine import numerics
 
 
 class ExactLinear(nn.Module):
-    """`nn.Linear` through `numerics.linear`. Shares the original's parameters, tied ones too."""
+    """`nn.Linear` through `numerics.linear`. The original's matrix is not kept."""
 
     def __init__(self, original: nn.Linear) -> None:
         super().__init__()
-        self.weight = original.weight
+        self.matrix = numerics.LinearWeight(original.weight)
         self.bias = original.bias
         self.in_features = original.in_features
         self.out_features = original.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features] -> [..., out_features]."""
-        return numerics.linear(x, self.weight, self.bias)
+        return numerics.linear(x, self.matrix, self.bias)
 
 
 class ExactRMSNorm(nn.Module):

@@ -32,7 +32,7 @@ class PagedStore:
         self._keys = torch.zeros(shape, dtype=dtype)
         self._values = torch.zeros(shape, dtype=dtype)
         self._page_size = page_size
-        self._unit = unit_size(page_size)
+        self.unit = unit_size(page_size)
         self.slots = torch.empty(0, dtype=torch.long)
 
     @property
@@ -40,6 +40,11 @@ class PagedStore:
         """Memory of one page over all layers."""
         layers, kv_heads, _, head_dim = self._keys.shape
         return 2 * layers * kv_heads * head_dim * self._keys.element_size() * self._page_size
+
+    @property
+    def slots_total(self) -> int:
+        """Tokens that all pages together hold, the null page included."""
+        return self._keys.shape[2]
 
     def begin_step(self, slots: Sequence[int]) -> None:
         """Say where the step's rows go. Called once, before the model runs."""
@@ -61,7 +66,7 @@ class PagedStore:
 
     def _take(self, rows: Tensor, units: Tensor) -> Tensor:
         kv_heads, _, head_dim = rows.shape
-        by_unit = rows.view(kv_heads, -1, self._unit * head_dim)
+        by_unit = rows.view(kv_heads, -1, self.unit * head_dim)
         return by_unit.index_select(1, units).view(kv_heads, -1, head_dim)
 
     def copy_page(self, source: int, destination: int) -> None:

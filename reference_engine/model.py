@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from reference_engine.attention import exact
 from reference_engine.attention.exact import AttentionStep
 from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
-from reference_engine.exact_modules import UnknownLayer, make_exact
+from reference_engine.exact_modules import ExactLinear, UnknownLayer, make_exact
 from reference_engine.numerics import KEY_BLOCK, ROW_TILE, padded
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -79,9 +79,10 @@ class LoadedModel:
             )
         return output.logits[0, :wanted].float()  # type: ignore[no-any-return]
 
-    def parameter_shapes(self) -> set[tuple[int, int]]:
-        """The shapes of all matrices, [out, in]."""
-        return {(w.shape[0], w.shape[1]) for w in self._model.parameters() if w.ndim == 2}
+    def linear_shapes(self) -> set[tuple[int, int]]:
+        """The shapes of all weight matrices, [out, in]."""
+        linears = (m for m in self._model.modules() if isinstance(m, ExactLinear))
+        return {(m.out_features, m.in_features) for m in linears}
 
     def _discover_layers(self) -> tuple[LayerShape, ...]:
         """Run one token and note what each attention layer asks for."""

@@ -38,8 +38,8 @@ def self_test(model: LoadedModel) -> int:
     """
     generator = torch.Generator().manual_seed(0)
     compared = 0
-    for out_features, width in sorted(model.parameter_shapes()):
-        weight = torch.randn(out_features, width, generator=generator)
+    for out_features, width in sorted(model.linear_shapes()):
+        weight = numerics.LinearWeight(torch.randn(out_features, width, generator=generator))
         counts = [c for c in ROW_COUNTS if out_features <= WIDE or c <= 64]
         compared += _compare_rows(
             f"linear {width} to {out_features}",
@@ -48,7 +48,7 @@ def self_test(model: LoadedModel) -> int:
             counts,
             generator,
         )
-    for width in sorted({width for _, width in model.parameter_shapes()}):
+    for width in sorted({width for _, width in model.linear_shapes()}):
         for name, operation in _row_operations():
             compared += _compare_rows(f"{name} of {width}", operation, width, ROW_COUNTS, generator)
     compared += _compare_rows(

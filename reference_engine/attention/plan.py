@@ -110,7 +110,7 @@ def _bounded(tiles: list[Tile], size: int) -> Iterator[list[Tile]]:
 
 def _call(tiles: list[Tile], size: int, page_size: int, window: int | None) -> TileCall:
     blocks_of = np.array([t.blocks for t in tiles])
-    blocks_at_rank = [int((blocks_of > r).sum()) for r in range(int(blocks_of[0]))]
+    blocks_at_rank = [int(np.count_nonzero(blocks_of > r)) for r in range(int(blocks_of[0]))]
     tile_of_block = np.concatenate([np.arange(n) for n in blocks_at_rank])
     rank = np.repeat(np.arange(len(blocks_at_rank)), blocks_at_rank)
     block = np.array([t.first_block for t in tiles])[tile_of_block] + rank
