@@ -46,6 +46,9 @@ def command(
     dtype: Annotated[
         str, typer.Option(rich_help_panel=_ENGINE, help="float32, bfloat16 or float16.")
     ] = "float32",
+    threads: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_ENGINE, help="Compute threads of torch.")
+    ] = 1,
     page_size: Annotated[
         int,
         typer.Option(min=1, rich_help_panel=_ENGINE, help="Tokens to a page of keys and values."),
@@ -145,6 +148,7 @@ def command(
             ),
             name=name,
             dtype=dtype,
+            threads=threads,
             fault=chosen,
             limits=limits,
             trace_steps=trace_steps,

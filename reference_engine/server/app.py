@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from reference_engine.server.debug_endpoints import debug_steps
+from reference_engine.server.debug_endpoints import debug_faults, debug_steps
 from reference_engine.server.engine_host import HostState
 from reference_engine.server.errors import ApiError, internal_error
 from reference_engine.server.generation_endpoint import chat_completions, completions
@@ -27,8 +27,8 @@ _CLIENT_CLOSED_REQUEST = 499
 def create_app(served: ServedModel, *, api_key: str | None = None) -> web.Application:
     """The application for one served model.
 
-    ``api_key``: every path but ``/health`` then needs ``Authorization: Bearer``. The ``/debug``
-    paths exist only when something is traced. The caller starts and stops ``served.host``.
+    ``api_key``: every path but ``/health`` then needs ``Authorization: Bearer``. ``/debug/steps``
+    exists only when steps are traced. The caller starts and stops ``served.host``.
     """
     app = web.Application(
         middlewares=[_answered(served), _authorised(api_key)],
@@ -45,6 +45,7 @@ def create_app(served: ServedModel, *, api_key: str | None = None) -> web.Applic
     app.router.add_get("/metrics", metrics)
     if served.host.trace_steps:
         app.router.add_get("/debug/steps", debug_steps)
+    app.router.add_get("/debug/faults", debug_faults)
     return app
 
 
@@ -110,7 +111,7 @@ def _answered(served: ServedModel) -> Middleware:
         try:
             response = await handler(request)
         except ApiError as error:
-            response = error_response(error)
+            response = error_response(served.refused(error))
         except web.HTTPException as error:
             response = error_response(_http_error(error))
         except (asyncio.CancelledError, ConnectionError):

@@ -10,17 +10,17 @@ from typing import Any
 
 import orjson
 
-from reference_engine.server.answer_parts import envelope, usage_json
 from reference_engine.server.answer_shape import AnswerShape
+from reference_engine.server.answers import Answers
 from reference_engine.server.generation import ChoiceDelta, UsageCount
-from reference_engine.server.served_model import ServedModel
 
 
 class Chunks:
     """Writes the events of one answer; ``usage`` is read when counts are due."""
 
-    def __init__(self, served: ServedModel, shape: AnswerShape, usage: UsageCount) -> None:
-        head = envelope(served, shape.plan.response_id, shape.chunk_object)
+    def __init__(self, answers: Answers, shape: AnswerShape, usage: UsageCount) -> None:
+        head = answers.envelope(shape.plan.response_id, shape.chunk_object)
+        self._answers = answers
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
         self._shape = shape
         self._usage = usage
@@ -32,7 +32,7 @@ class Chunks:
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """One event for one token of one choice."""
-        choice = self._shape.chunk_choice(delta)
+        choice = self._answers.chunk_choice(self._shape, delta)
         if not self._prompt_extra_due:
             return self.chunk(choice)
         self._prompt_extra_due = False
@@ -43,13 +43,17 @@ class Chunks:
         return self._head + orjson.dumps(choice) + fields + self._tail()
 
     def ending(self) -> bytes:
-        """The chunk with the token counts, if the client asked for it; else nothing."""
+        """The chunk with the token counts, if the client asked for it, and the terminator."""
+        done = self._answers.terminator()
         if not self._shape.options.include_usage:
-            return b""
-        return self._head + b'],"usage":' + orjson.dumps(usage_json(self._usage)) + b"}\n\n"
+            return done
+        return self._head + b'],"usage":' + self._counts() + b"}\n\n" + done
 
     def _tail(self) -> bytes:
         options = self._shape.options
         if options.continuous_usage:
-            return b',"usage":' + orjson.dumps(usage_json(self._usage)) + b"}\n\n"
+            return b',"usage":' + self._counts() + b"}\n\n"
         return b',"usage":null}\n\n' if options.include_usage else b"}\n\n"
+
+    def _counts(self) -> bytes:
+        return orjson.dumps(self._answers.usage(self._usage))

@@ -1,4 +1,4 @@
-"""``/debug/steps``: what the last steps of the engine computed, for pictures of the schedule."""
+"""``/debug`` paths: what the last steps computed, and how often a planted fault has acted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from reference_engine.server.errors import ApiError
 from reference_engine.server.served_model import SERVED
 
 
@@ -21,6 +22,15 @@ async def debug_steps(request: web.Request) -> web.Response:
     steps = [_step_json(record) for record in tuple(served.host.steps)]
     facts = {} if served.facts is None else served.facts.engine
     body = {"steps": steps, **facts}
+    return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+
+async def debug_faults(request: web.Request) -> web.Response:
+    """The fault that is switched on and its executions so far; 404 on a healthy server."""
+    run = request.app[SERVED].fault_run
+    if run is None:
+        raise ApiError("no fault is switched on", status=404, code="not_found")
+    body = {"fault": run.fault.name, "title": run.fault.title, "executions": run.executions}
     return web.Response(body=orjson.dumps(body), content_type="application/json")
 
 

@@ -30,8 +30,8 @@ class EngineLike(Protocol):
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused if it can never be served."""
 
-    def cancel(self, request_id: str) -> bool:
-        """Drop a request and free its pages; False if it isn't there any more."""
+    def cancel(self, request_id: str, choice: int | None = None) -> bool:
+        """Drop a request, or one choice of it; False if it isn't there any more."""
 
     def step(self) -> Sequence[TokenEvent]:
         """Run one batch."""
@@ -60,6 +60,8 @@ class HostState(StrEnum):
 class EngineHost:
     """Owns the engine thread.
 
+    ``mailboxes``: who waits for the events of which engine request.
+
     ``make_engine`` runs inside the thread, so loading a model blocks nobody. ``trace_steps`` keeps
     the records of so many last steps. All public methods are called on the event loop.
     """
@@ -67,7 +69,7 @@ class EngineHost:
     def __init__(self, make_engine: Callable[[], EngineLike], *, trace_steps: int = 0) -> None:
         self._make_engine = make_engine
         self._commands: queue.SimpleQueue[Callable[[EngineLike], None] | None] = queue.SimpleQueue()
-        self._mailboxes: dict[str, Mailbox] = {}
+        self.mailboxes: dict[str, Mailbox] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="isobatch-engine", daemon=True)
         self._ready: asyncio.Future[None] | None = None
@@ -93,7 +95,7 @@ class EngineHost:
     @property
     def live_requests(self) -> int:
         """Requests that were submitted and have not ended."""
-        return len(self._mailboxes)
+        return len(self.mailboxes)
 
     async def submit(self, request: Request, mailbox: Mailbox) -> None:
         """Hand a request to the engine; its events arrive in ``mailbox``.
@@ -104,7 +106,7 @@ class EngineHost:
             raise unavailable(f"the engine is {self.state}")
         loop = self._loop
         accepted: asyncio.Future[None] = loop.create_future()
-        self._mailboxes[request.request_id] = mailbox
+        self.mailboxes[request.request_id] = mailbox
 
         def command(engine: EngineLike) -> None:
             try:
@@ -124,8 +126,13 @@ class EngineHost:
 
     def cancel(self, request_id: str) -> None:
         """Drop a request at once; nothing more of it is delivered. Harmless if it has ended."""
-        if self._mailboxes.pop(request_id, None) is not None:
+        if self.mailboxes.pop(request_id, None) is not None:
             self._commands.put(lambda engine: _discard(engine.cancel(request_id)))
+
+    def cancel_choice(self, request_id: str, choice: int) -> None:
+        """Drop one choice of a request whose other choices go on."""
+        if request_id in self.mailboxes:
+            self._commands.put(lambda engine: _discard(engine.cancel(request_id, choice)))
 
     def _run(self) -> None:
         try:
@@ -155,7 +162,7 @@ class EngineHost:
             if self.trace_steps and engine.last_step is not None:
                 self.steps.append(engine.last_step)
             if events:
-                self._post(self._deliver, events, stepped_s)
+                self._post(self.deliver, events, stepped_s)
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -166,21 +173,22 @@ class EngineHost:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
-    def _deliver(self, events: Sequence[TokenEvent], stepped_s: float) -> None:
+    def deliver(self, events: Sequence[TokenEvent], stepped_s: float) -> None:
+        """Put the events of one step, which ended at ``stepped_s``, where they are waited for."""
         for event in events:
-            mailbox = self._mailboxes.get(event.request_id)
+            mailbox = self.mailboxes.get(event.request_id)
             if mailbox is not None:
                 mailbox.push(event, stepped_s)
                 if mailbox.complete(event.request_id):
-                    del self._mailboxes[event.request_id]
+                    del self.mailboxes[event.request_id]
 
     def _ended(self, state: HostState) -> None:
         self.state = state
         if self._ready is not None and not self._ready.done() and self.failure is not None:
             self._ready.set_exception(self.failure)
-        for mailbox in set(self._mailboxes.values()):
+        for mailbox in set(self.mailboxes.values()):
             mailbox.fail(unavailable("the engine stopped before this request was finished"))
-        self._mailboxes.clear()
+        self.mailboxes.clear()
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:

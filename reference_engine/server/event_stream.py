@@ -8,7 +8,6 @@ from aiohttp import web
 
 from reference_engine.server.errors import ApiError
 
-DONE = b"data: [DONE]\n\n"
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",

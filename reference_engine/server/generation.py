@@ -24,8 +24,8 @@ from reference_engine.server.engine_host import EngineHost
 from reference_engine.server.errors import SERVER_ERROR, ApiError
 from reference_engine.server.latency import Latency, Timings
 from reference_engine.server.mailbox import Mailbox
-from reference_engine.server.text_codec import TextCodec
 from reference_engine.server.text_stream import TextStream
+from reference_engine.server.text_streams import TextStreams
 
 # The engine's names for what the API calls otherwise.
 _FIELD_NAMES = {"prompt_ids": "prompt"}
@@ -111,14 +111,14 @@ class Generation:
     def __init__(
         self,
         host: EngineHost,
-        codec: TextCodec,
+        texts: TextStreams,
         plan: GenerationPlan,
         *,
         timings: Timings,
         max_pending_events: int,
     ) -> None:
         self._host = host
-        self._codec = codec
+        self._texts = texts
         self._plan = plan
         self._timings = timings
         self._mailbox = Mailbox(max_pending_events)
@@ -181,11 +181,11 @@ class Generation:
 
     def _choice(self, index: int) -> _Choice:
         plan = self._plan
-        stream = TextStream(
-            self._codec.decoder(skip_special_tokens=plan.skip_special_tokens),
+        stream = self._texts.open(
             plan.stop,
             min_tokens=plan.sampling.min_tokens,
             include_stop=plan.include_stop,
+            skip_special_tokens=plan.skip_special_tokens,
         )
         return _Choice(index, stream, Latency(self._timings))
 
@@ -221,6 +221,8 @@ class Generation:
             request.open_choices -= 1
             if request.open_choices == 0:
                 self._host.cancel(request.request_id)
+            elif event.finish_reason is None:
+                self._host.cancel_choice(request.request_id, event.choice)
         return ChoiceDelta(
             choice.index,
             text,

@@ -9,13 +9,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from reference_engine.server.answer_parts import envelope, usage_json
 from reference_engine.server.answer_shape import AnswerShape
 from reference_engine.server.chat import parse_chat
 from reference_engine.server.chunks import Chunks
 from reference_engine.server.completions import parse_completion
 from reference_engine.server.errors import ApiError, internal_error
-from reference_engine.server.event_stream import DONE, EventStream, SlowReader
+from reference_engine.server.event_stream import EventStream, SlowReader
 from reference_engine.server.generation import ChoiceDelta, Generation
 from reference_engine.server.mailbox import Overflow
 from reference_engine.server.request_body import client_request_id, read_object
@@ -50,7 +49,7 @@ async def _answer(request: web.Request, prefix: str, parse: Parse) -> web.Stream
         served.admit(body, len(shape.plan.prompts))
         generation = Generation(
             served.host,
-            served.codec,
+            served.texts,
             shape.plan,
             timings=served.metrics,
             max_pending_events=served.limits.max_pending_events,
@@ -72,9 +71,9 @@ async def _whole(
             for delta in deltas:
                 choices[delta.index].append(delta)
     answer = {
-        **envelope(served, plan.response_id, shape.whole_object),
-        "choices": [shape.whole_choice(deltas) for deltas in choices],
-        "usage": usage_json(generation.usage),
+        **served.answers.envelope(plan.response_id, shape.whole_object),
+        "choices": [served.answers.whole_choice(shape, deltas) for deltas in choices],
+        "usage": served.answers.usage(generation.usage),
         **shape.whole_extra(choices),
     }
     if served.log_requests:
@@ -90,7 +89,7 @@ async def _stream(
     request: web.Request, served: ServedModel, shape: AnswerShape, generation: Generation
 ) -> web.StreamResponse:
     response_id = shape.plan.response_id
-    chunks = Chunks(served, shape, generation.usage)
+    chunks = Chunks(served.answers, shape, generation.usage)
     stream = EventStream(request, response_id, write_stall_s=served.limits.write_stall_s)
     async with generation:
         await stream.open()
@@ -99,7 +98,7 @@ async def _stream(
                 await stream.send(chunks.chunk(choice))
             async for deltas in generation.batches():
                 await stream.send(b"".join([chunks.delta(delta) for delta in deltas]))
-            await stream.send(chunks.ending() + DONE)
+            await stream.send(chunks.ending())
         except (Overflow, SlowReader):
             log.warning("%s is dropped: its client does not read", response_id)
             return stream.abort()

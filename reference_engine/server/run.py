@@ -10,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reference_engine.faults import install
 from reference_engine.server.engine_host import EngineHost, EngineLike
 from reference_engine.server.limits import Limits
 from reference_engine.server.metrics import ServerMetrics
 from reference_engine.server.served_model import ModelFacts, ServedModel
 from reference_engine.server.serving import Listen, Server, ServingRefused
 from reference_engine.server.text_codec import TextCodec
+from reference_engine.server.text_streams import TextStreams
 
 if TYPE_CHECKING:
     from reference_engine.engine import EngineConfig
@@ -39,6 +41,7 @@ def run_server(
     *,
     name: str | None = None,
     dtype: str = "float32",
+    threads: int = 1,
     fault: Fault | None = None,
     limits: Limits | None = None,
     trace_steps: int = 0,
@@ -47,13 +50,17 @@ def run_server(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return.
 
+    ``threads`` is torch's number of compute threads. One is the default: on a machine shared with
+    the client, two that wait for each other are slower than one.
+
     Raises ServingRefused, or ModelRefused from loading, each with one sentence for the user.
     """
     if not model_dir.is_dir():
         raise ServingRefused(f"{model_dir} is not a folder; give the folder of a checkpoint")
     listening = listen.bind()
     host = EngineHost(
-        lambda: _load(served, model_dir, dtype, engine_config, fault), trace_steps=trace_steps
+        lambda: _load(served, model_dir, dtype, threads, engine_config, fault),
+        trace_steps=trace_steps,
     )
     served = ServedModel(
         name=name or served_name(model_dir),
@@ -74,20 +81,32 @@ def _load(
     served: ServedModel,
     model_dir: Path,
     dtype: str,
+    threads: int,
     engine_config: EngineConfig,
     fault: Fault | None,
 ) -> EngineLike:
-    """Runs on the engine thread: torch and the model are nobody else's business."""
+    """Runs on the engine thread: torch and the model are nobody else's business.
+
+    OpenMP counts threads for each thread that calls it, so the number is set here too.
+    """
+    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from reference_engine.engine import Engine
     from reference_engine.model import load_model
+    from reference_engine.self_test import self_test
 
+    torch.set_num_threads(threads)
     disable_progress_bar()
     model = load_model(model_dir, dtype=dtype)
     codec = TextCodec.load(model_dir, model.vocab_size)
+    self_test(model)
     engine = Engine(model, engine_config, fault=fault)
-    served.facts = ModelFacts(codec, model.max_context_tokens, asdict(engine_config))
+    served.facts = ModelFacts(
+        codec, TextStreams(codec), model.max_context_tokens, asdict(engine_config)
+    )
+    if engine.fault_run is not None:
+        served.fault_run = install(engine.fault_run.fault, served.parts, engine.fault_run)
     return engine
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 from aiohttp import web
 
+from reference_engine.faults import FaultRun
+from reference_engine.server.answers import Answers
 from reference_engine.server.engine_host import EngineHost, HostState
 from reference_engine.server.errors import ApiError, unavailable
 from reference_engine.server.limits import Limits
 from reference_engine.server.metrics import ServerMetrics
 from reference_engine.server.response_ids import ResponseIds
 from reference_engine.server.text_codec import TextCodec
+from reference_engine.server.text_streams import TextStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +25,12 @@ class ModelFacts:
     """What is known once the model is loaded. ``engine`` goes into ``/debug/steps`` as it is."""
 
     codec: TextCodec
+    texts: TextStreams
     max_context_tokens: int
     engine: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass
 class ServedModel:
     """One model behind one server. ``name`` is the id that clients use.
 
@@ -42,6 +46,27 @@ class ServedModel:
     draining: bool = False
     created_s: int = field(default_factory=lambda: int(time.time()))
     ids: ResponseIds = field(default_factory=ResponseIds)
+    answers: Answers = field(init=False)
+    fault_run: FaultRun | None = None
+
+    def __post_init__(self) -> None:
+        self.answers = Answers(self.name)
+
+    @property
+    def parts(self) -> Mapping[str, object]:
+        """The objects on which a fault of the server may be installed, once the model is loaded."""
+        return {
+            "server_host": self.host,
+            "server_ids": self.ids,
+            "server_texts": self.texts,
+            "server_answers": self.answers,
+            "server_model": self,
+        }
+
+    @property
+    def texts(self) -> TextStreams:
+        """Where the text of choices comes from. Raises ApiError 503 before the model is loaded."""
+        return self._loaded.texts
 
     @property
     def codec(self) -> TextCodec:
@@ -81,6 +106,10 @@ class ServedModel:
                 code="too_many_requests",
                 headers={"Retry-After": "1"},
             )
+
+    def refused(self, error: ApiError) -> ApiError:
+        """Every error answer passes here on its way out."""
+        return error
 
     def no_such_model(self, name: object) -> ApiError:
         """404, or 400 when the name is not even a string."""

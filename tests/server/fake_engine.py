@@ -91,6 +91,7 @@ class FakeEngine:
         self.script = script
         self.gate = gate
         self.cancelled: list[str] = []
+        self.cancelled_choices: list[tuple[str, int]] = []
         self.submitted: list[Request] = []
         self.explode_in_step: Exception | None = None
         self.refuse: RequestRefused | None = None
@@ -113,10 +114,15 @@ class FakeEngine:
         self.submitted.append(request)
         self._running[request.request_id] = _Running(request, answers)
 
-    def cancel(self, request_id: str) -> bool:
-        running = self._running.pop(request_id, None)
+    def cancel(self, request_id: str, choice: int | None = None) -> bool:
+        running = self._running.get(request_id)
         if running is None:
             return False
+        if choice is not None:
+            running.done.add(choice)
+            self.cancelled_choices.append((request_id, choice))
+            return True
+        del self._running[request_id]
         self.cancelled.append(request_id)
         for choice in set(range(len(running.answers))) - running.done:
             ended = FinishReason.CANCELLED
