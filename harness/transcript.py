@@ -35,7 +35,7 @@ class Usage:
     cached_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: millions are made, and freezing doubles the cost
 class TokenChunk:
     """One token-bearing event for one choice. ``token_ids`` is None where the server tells none.
 
@@ -124,10 +124,14 @@ class RequestTranscript:
 
 @dataclass(slots=True)
 class Transcript:
-    """All requests of one run, by key, in order of submission."""
+    """All requests of one run, by key, in order of submission.
+
+    ``t_origin_s`` is the start of the run on the machine's monotonic clock.
+    """
 
     requests: dict[str, RequestTranscript] = field(default_factory=dict)
     duration_s: float = 0.0
+    t_origin_s: float = 0.0
 
     def __getitem__(self, key: str) -> RequestTranscript:
         return self.requests[key]

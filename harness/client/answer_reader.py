@@ -1,9 +1,10 @@
 """Reads the body of one answer, stream or document, into its transcript.
 
 JSON is kept off the hot path: until the first token-bearing event a stream is read as it arrives,
-since the first-token limit and live progress need it; from then on its bytes are only put aside
-with their times, and parsed by `catch_up` when nobody waits for the loop. A request whose tokens
-somebody counts during the run (a cancel point, a trigger) is read as it arrives to its end.
+since the first-token limit and live progress need it; from then on its bytes are only put into
+``backlog`` with their times, and parsed by `catch_up` when nobody waits for the loop. A request
+whose tokens somebody counts during the run (a cancel point, a trigger) is read as it arrives to
+its end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from harness.client.openai_answer import (
     error_message,
     read_document,
 )
+from harness.client.plain_event import plain_chunk
 from harness.client.sse import SseEvent, SseParser
 from harness.transcript import Ending, RequestTranscript
 
@@ -25,14 +27,15 @@ DONE = "[DONE]"
 
 
 class AnswerReader:
-    """Bytes with times in, transcript out. ``failure`` is what was wrong with the content.
+    """Bytes with times in, transcript out.
 
-    ``saw_done`` is certain after `catch_up`; before, it only says that ``[DONE]`` stood somewhere.
+    ``eager`` says whether pieces are parsed as they come; if not, they may as well be appended to
+    ``backlog`` directly. ``failure`` is what was wrong with the content.
     """
 
     __slots__ = (
-        "_backlog", "_eager", "_keep_raw", "_on_tokens", "_origin_s", "_parser", "_stream",
-        "failure", "saw_done", "token_events", "transcript",
+        "_keep_raw", "_on_tokens", "_origin_s", "_parser", "_stream", "backlog", "eager",
+        "failure", "token_events", "transcript",
     )  # fmt: skip
 
     def __init__(
@@ -47,45 +50,48 @@ class AnswerReader:
         """``on_tokens`` is told the number of token-bearing events each time it grows."""
         self.transcript = transcript
         self.failure: tuple[Ending, str] | None = None
-        self.saw_done = False
         self.token_events = 0
         self._stream = stream
         self._origin_s = origin_s
         self._on_tokens = on_tokens
         self._keep_raw = keep_raw
-        self._eager = True
+        self.eager = stream
         self._parser = SseParser()
-        self._backlog: list[tuple[float, bytes]] = []
+        self.backlog: list[tuple[float, bytes]] = []
 
     def feed(self, t_s: float, data: bytes) -> None:
-        """A piece of the body, read from the socket at ``t_s`` on the clock."""
-        if self._eager and self._stream:
-            self._read_stream(t_s, data)
-            self._eager = self.token_events == 0 or self._on_tokens is not None
+        """A piece of the body, which arrived at ``t_s`` on the clock."""
+        if not self.eager:
+            self.backlog.append((t_s, data))
             return
-        self._backlog.append((t_s, data))
-        if b"[DONE]" in data:
-            self.saw_done = True
+        self._read_stream(t_s, data)
+        self.eager = self.token_events == 0 or self._on_tokens is not None
 
     @property
-    def backlog_pieces(self) -> int:
-        """How many pieces wait to be parsed."""
-        return len(self._backlog)
+    def may_be_done(self) -> bool:
+        """Whether the last piece looks like the terminal event; `catch_up` makes it certain."""
+        return self.done or bool(self.backlog and b"[DONE]" in self.backlog[-1][1])
+
+    @property
+    def done(self) -> bool:
+        """Whether the terminal event has been read."""
+        return self.transcript.terminators > 0
 
     def catch_up(self) -> None:
         """Parse what was put aside. After a failure nothing more is read."""
-        backlog, self._backlog = self._backlog, []
+        backlog = self.backlog.copy()
+        self.backlog.clear()
         if not self._stream:
             self._read_whole(backlog)
             return
         for t_s, data in backlog:
-            self._read_stream(t_s, data)
-        self.saw_done = self.transcript.terminators > 0
+            if not self._read_plain(t_s, data):
+                self._read_stream(t_s, data)
 
     def read_error_body(self) -> str:
         """The server's own words in the body of a refusal."""
-        body = b"".join(data for _, data in self._backlog)
-        self._backlog = []
+        body = b"".join(data for _, data in self.backlog)
+        self.backlog.clear()
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -98,13 +104,35 @@ class AnswerReader:
 
     def defer_everything(self) -> None:
         """The answer is no stream after all (an error document): keep it for `read_error_body`."""
-        self._stream = False
+        self._stream = self.eager = False
 
     def _read_whole(self, backlog: list[tuple[float, bytes]]) -> None:
         if not backlog:
             self.failure = (Ending.PROTOCOL_ERROR, "the answer has no body")
             return
         self._read_json(backlog[-1][0], b"".join(data for _, data in backlog))
+
+    def _read_plain(self, t_s: float, data: bytes) -> bool:
+        """Whether this piece was one whole ordinary event, now read."""
+        if (
+            self._keep_raw
+            or self.failure is not None
+            or data[:6] != b"data: "
+            or data[-2:] != b"\n\n"
+            or data.find(b"\n") != len(data) - 2
+            or b"\r" in data
+            or not self._parser.between_events
+        ):
+            return False
+        choice = self.transcript.choices.get(0)
+        if choice is None:
+            return False
+        chunk = plain_chunk(t_s - self._origin_s, memoryview(data)[6:-2])
+        if chunk is None:
+            return False
+        choice.chunks.append(chunk)
+        self.token_events += 1
+        return True
 
     def _read_stream(self, t_s: float, data: bytes) -> None:
         before = self.token_events
@@ -117,7 +145,6 @@ class AnswerReader:
 
     def _read_event(self, t_s: float, event: SseEvent) -> None:
         if event.data.strip() == b"[DONE]":
-            self.saw_done = True
             self.transcript.terminators += 1
             if self._keep_raw:
                 self.transcript.raw.append(DONE)

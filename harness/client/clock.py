@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-now = time.perf_counter
-"""Seconds on the monotonic clock. All times of a transcript come from here."""
+now = time.monotonic
+"""Seconds on the monotonic clock, which all processes of one machine share."""
 
 
 class RunClock:

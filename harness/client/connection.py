@@ -1,13 +1,14 @@
-"""One HTTP/1.1 connection: an asyncio protocol over httptools' parser.
+"""One HTTP/1.1 connection over httptools' parser.
 
-The clock is read once at the top of `data_received`, before a byte is looked at; everything that
-the read brought carries that time. Nothing here parses JSON or events.
+It gets each socket read with one time, taken before a byte is looked at: the kernel's arrival time
+from a `StampedSocket`, or the clock at the top of `data_received` from an asyncio transport (TLS).
+Everything that the read brought carries that time. Nothing here parses JSON or events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import httptools
 
@@ -17,12 +18,25 @@ from harness.client.limits import Limits
 from harness.transcript import Ending
 
 
+class Wire(Protocol):
+    """What carries the bytes: a `StampedSocket` or an asyncio transport."""
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def close(self) -> None:
+        """Hang up in good order."""
+
+    def abort(self) -> None:
+        """Hang up at once."""
+
+
 class HttpConnection(asyncio.Protocol):
     """Carries one exchange at a time. ``exchanges`` counts those begun on it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._transport: asyncio.Transport | None = None
+        self._transport: Wire | None = None
         self._exchange: Exchange | None = None
         self._parser: Any = None
         self._t_read_s = 0.0
@@ -30,7 +44,8 @@ class HttpConnection(asyncio.Protocol):
         self._headers_done = False
         self._message_done = False
         self._keep_alive = False
-        self._line_bytes = 0
+        self._bytes_allowed = 0
+        self._keep_alive = False
         self.exchanges = 0
         self.open = False
 
@@ -43,7 +58,8 @@ class HttpConnection(asyncio.Protocol):
             return
         self._exchange = exchange
         self._parser = httptools.HttpResponseParser(self)
-        self._header_bytes = self._line_bytes = 0
+        self._header_bytes = 0
+        self._bytes_allowed = self._limits.line_bytes
         self._headers_done = self._message_done = False
         self.exchanges += 1
         exchange.t_sent_s = now()
@@ -66,12 +82,19 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self.connected(cast(asyncio.Transport, transport))  # uvloop's is no subclass of it
+
+    def connected(self, wire: Wire) -> None:
+        """The socket is connected."""
+        self._transport = wire
         self.open = True
 
     def data_received(self, data: bytes) -> None:
-        """One socket read."""
-        t_s = now()
+        """One socket read of an asyncio transport."""
+        self.bytes_arrived(now(), data)
+
+    def bytes_arrived(self, t_s: float, data: bytes) -> None:
+        """One socket read, which arrived at ``t_s``."""
         exchange = self._exchange
         if exchange is None:  # nothing was asked: a 408 before hanging up, or nonsense
             self.close()
@@ -142,21 +165,14 @@ class HttpConnection(asyncio.Protocol):
         if exchange is None or self._message_done:
             return
         exchange.body_bytes += len(data)
-        if b"\n" in data:
-            self._line_bytes = 0
+        if exchange.body_bytes > self._bytes_allowed:
+            self._fail(Ending.PROTOCOL_ERROR, self._too_long())
+        elif exchange.pieces is not None:
+            exchange.pieces.append((self._t_read_s, data))
         else:
-            self._line_bytes += len(data)
-            if self._line_bytes > self._limits.line_bytes:
-                self._fail(
-                    Ending.PROTOCOL_ERROR, f"a line of more than {self._limits.line_bytes} bytes"
-                )
-                return
-        if exchange.body_bytes > self._limits.body_bytes:
-            self._fail(
-                Ending.PROTOCOL_ERROR, f"a body of more than {self._limits.body_bytes} bytes"
-            )
-            return
-        exchange.sink(self._t_read_s, data)
+            exchange.sink(self._t_read_s, data)
+        if b"\n" in data:
+            self._bytes_allowed = exchange.body_bytes + self._limits.line_bytes
 
     def on_message_complete(self) -> None:
         """The answer is whole (or an interim one was)."""
@@ -179,6 +195,9 @@ class HttpConnection(asyncio.Protocol):
         self.abandon()
         if exchange is not None:
             exchange.fail(self._t_read_s, ending, sentence)
+
+    def _too_long(self) -> str:
+        return f"a line of more than {self._limits.line_bytes} bytes"
 
     def _body_ends_with_connection(self, exchange: Exchange) -> bool:
         headers = exchange.headers

@@ -13,19 +13,21 @@ BodySink = Callable[[float, bytes], None]
 class Exchange:
     """One request and the answer to it, filled in by the connection that carries it.
 
-    ``sink`` gets each piece of a body with the clock's time of the socket read that brought it.
-    ``done`` is set exactly once. ``failure`` is None if a whole HTTP answer arrived, whatever its
-    status says.
+    ``sink`` gets each piece of a body with the time of the socket read that brought it. When
+    nobody needs the pieces before the end, ``pieces`` is a list and they are only put there, with
+    their times. ``done`` is set exactly once. ``failure`` is None if a whole HTTP answer arrived,
+    whatever its status says.
     """
 
     __slots__ = (
-        "body_bytes", "done", "ended_by_eof", "failure", "headers", "payload", "sink",
+        "body_bytes", "done", "ended_by_eof", "failure", "headers", "payload", "pieces", "sink",
         "status", "t_connect_s", "t_end_s", "t_last_read_s", "t_sent_s",
     )  # fmt: skip
 
     def __init__(self, payload: bytes, sink: BodySink) -> None:
         self.payload = payload
         self.sink = sink
+        self.pieces: list[tuple[float, bytes]] | None = None
         self.status: int | None = None
         self.headers: dict[str, str] = {}
         self.body_bytes = 0

@@ -19,7 +19,7 @@ class Limits:
     idle_s: float = 60.0
     total_s: float = 600.0
     header_bytes: int = 256 * 1024
-    line_bytes: int = 8 * 1024 * 1024
+    line_bytes: int = 32 * 1024 * 1024
     body_bytes: int = 256 * 1024 * 1024
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,7 +36,7 @@ class Caller:
     def payload(self, request: WorkloadRequest) -> bytes:
         """The HTTP request, head and body."""
         path = COMPLETIONS if request.messages is None else CHAT
-        body = orjson.dumps(self.body(request))
+        body = _json(self.body(request))
         return self.head("POST", path, len(body)) + body
 
     def body(self, request: WorkloadRequest) -> dict[str, Any]:
@@ -74,3 +75,11 @@ class Caller:
         lines = [f"{method} {self.endpoint.path(path)} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    """JSON bytes, also of numbers that do not fit 64 bits: a check may want to send those."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return json.dumps(document).encode()

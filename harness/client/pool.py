@@ -12,6 +12,7 @@ from harness.client.clock import now
 from harness.client.connection import HttpConnection
 from harness.client.endpoint import Endpoint
 from harness.client.limits import Limits
+from harness.client.stamped_socket import StampedSocket
 
 
 class ConnectFailed(Exception):
@@ -60,20 +61,12 @@ class ConnectionPool:
         self._idle.clear()
 
     async def _connect(self) -> HttpConnection:
-        loop = asyncio.get_running_loop()
         error: Exception | None = None
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 for family, address in await self._resolve():
                     try:
-                        _, connection = await loop.create_connection(
-                            lambda: HttpConnection(self._limits),
-                            address,
-                            self._endpoint.port,
-                            family=family,
-                            ssl=self._ssl,
-                            server_hostname=self._endpoint.host if self._ssl else None,
-                        )
+                        connection = await self._connect_to(family, address)
                     except OSError as failed:
                         error = failed
                         continue
@@ -82,6 +75,30 @@ class ConnectionPool:
         except TimeoutError:
             raise ConnectFailed(f"no connection within {self._limits.connect_s:g} s") from None
         raise ConnectFailed(_connect_sentence(error)) from error
+
+    async def _connect_to(self, family: socket.AddressFamily, address: str) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        connection = HttpConnection(self._limits)
+        if self._ssl is not None:
+            await loop.create_connection(
+                lambda: connection,
+                address,
+                self._endpoint.port,
+                family=family,
+                ssl=self._ssl,
+                server_hostname=self._endpoint.host,
+            )
+            return connection
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(sock, (address, self._endpoint.port))
+        except BaseException:
+            sock.close()
+            raise
+        connection.connected(StampedSocket(sock, connection))
+        return connection
 
     async def _resolve(self) -> list[tuple[socket.AddressFamily, str]]:
         """The host's addresses; the one that answered is kept, so that later calls are quick."""

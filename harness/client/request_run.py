@@ -53,7 +53,7 @@ class RequestRun:
     @property
     def backlog_pieces(self) -> int:
         """Pieces of the answer that wait to be parsed."""
-        return self._reader.backlog_pieces
+        return len(self._reader.backlog)
 
     async def perform(self) -> None:
         """Send the request and wait for its end. Never raises for what the server does."""
@@ -84,6 +84,12 @@ class RequestRun:
         if exchange.status is not None and exchange.status != 200:
             self._settle_refusal(exchange)
             return
+        if self._wrong_kind(exchange):
+            kind = exchange.headers.get("content-type", "nothing")
+            said = reader.read_error_body()
+            transcript.ending = Ending.PROTOCOL_ERROR
+            transcript.error = f"a stream was asked for, {kind} came: {said}"
+            return
         if exchange.status == 200 and (exchange.failure is None or self._request.stream):
             reader.catch_up()
         ending, sentence = self._ending(exchange)
@@ -96,14 +102,18 @@ class RequestRun:
             return
         since_sent = t_s - exchange.t_sent_s
         silence = t_s - (exchange.t_last_read_s or exchange.t_sent_s)
-        if since_sent > self._limits.total_s:
+        if exchange.body_bytes > self._limits.body_bytes:
+            self._give_up(
+                Ending.PROTOCOL_ERROR, f"a body of more than {self._limits.body_bytes} bytes"
+            )
+        elif since_sent > self._limits.total_s:
             self._give_up(Ending.TIMEOUT, f"not finished {self._limits.total_s:g} s after sending")
         elif self._request.stream and self._reader.token_events == 0:
             if since_sent > self._limits.first_token_s:
                 self._give_up(
                     Ending.TIMEOUT, f"no token within {self._limits.first_token_s:g} s of sending"
                 )
-        elif self._request.stream and self._reader.saw_done and silence > DONE_GRACE_S:
+        elif self._request.stream and silence > DONE_GRACE_S and self._reader.may_be_done:
             self._end_after_done(exchange)
         elif self._request.stream and silence > self._limits.idle_s:
             self._give_up(Ending.TIMEOUT, f"nothing came for {self._limits.idle_s:g} s mid-stream")
@@ -148,10 +158,24 @@ class RequestRun:
         exchange = self._exchange
         if exchange is None:
             return
-        if exchange.status != 200 or (self._request.stream and not _is_event_stream(exchange)):
+        if exchange.status != 200 or self._wrong_kind(exchange):
             self._reader.defer_everything()
-        exchange.sink = self._reader.feed
+        exchange.sink = self._next_piece
+        self._next_piece(t_s, data)
+
+    def _wrong_kind(self, exchange: Exchange) -> bool:
+        """Whether a whole answer came that is no event stream, though one was asked for."""
+        return (
+            self._request.stream
+            and exchange.status == 200
+            and exchange.failure is None
+            and not exchange.headers.get("content-type", "").lower().startswith("text/event-stream")
+        )
+
+    def _next_piece(self, t_s: float, data: bytes) -> None:
         self._reader.feed(t_s, data)
+        if self._exchange is not None and not self._reader.eager:
+            self._exchange.pieces = self._reader.backlog
 
     def _give_up(self, ending: Ending, sentence: str) -> None:
         if self._exchange is not None and not self._exchange.done.done():
@@ -161,7 +185,7 @@ class RequestRun:
 
     def _end_after_done(self, exchange: Exchange) -> None:
         self._reader.catch_up()
-        if self._reader.saw_done:
+        if self._reader.done:
             exchange.finish(exchange.t_last_read_s or now())
             if self._connection is not None:
                 self._connection.abandon()
@@ -185,20 +209,12 @@ class RequestRun:
         """The ending of an exchange whose status was 200 or that brought no status."""
         if exchange.failure is not None and exchange.failure[0] is Ending.CANCELLED:
             return exchange.failure
+        if (encoding := exchange.headers.get("content-encoding", "identity")) != "identity":
+            return Ending.PROTOCOL_ERROR, f"compressed with {encoding}, though identity was asked"
         if self._reader.failure is not None:
             return self._reader.failure
         if exchange.failure is not None:
             return exchange.failure
-        if (encoding := exchange.headers.get("content-encoding", "identity")) != "identity":
-            return Ending.PROTOCOL_ERROR, f"compressed with {encoding}, though identity was asked"
-        if self._request.stream:
-            if not _is_event_stream(exchange):
-                kind = exchange.headers.get("content-type", "nothing")
-                return Ending.PROTOCOL_ERROR, f"a stream was asked for, {kind} came"
-            if not self._reader.saw_done:
-                return Ending.DISCONNECTED, "the stream ended without its terminal event [DONE]"
+        if self._request.stream and not self._reader.done:
+            return Ending.DISCONNECTED, "the stream ended without its terminal event [DONE]"
         return Ending.COMPLETE, None
-
-
-def _is_event_stream(exchange: Exchange) -> bool:
-    return exchange.headers.get("content-type", "").lower().startswith("text/event-stream")

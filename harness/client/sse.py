@@ -60,6 +60,11 @@ class SseParser:
         return self._read_lines(lines)
 
     @property
+    def between_events(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not (self._tail or self._data or self._event or self._skip_lf or self._at_start)
+
+    @property
     def unfinished(self) -> bool:
         """Whether bytes of an event are held that has not ended."""
         return bool(self._tail or self._data)

@@ -39,14 +39,18 @@ class WorkloadRun:
         *,
         keep_raw: bool = True,
         on_end: Callable[[RequestTranscript], None] | None = None,
+        on_drained: Callable[[], None] | None = None,
     ) -> None:
-        """``on_end`` is told of each request that ended, before its backlog is parsed."""
+        """``on_end`` is told of each request that ended, before its backlog is parsed;
+        ``on_drained`` when all have ended and only parsing is left.
+        """
         self._workload = workload
         self._caller = caller
         self._pool = pool
         self._limits = limits
         self._keep_raw = keep_raw
         self._on_end = on_end
+        self._on_drained = on_drained
         self._origin_s = 0.0
         self._runs: dict[str, RequestRun] = {}
         self._active: dict[str, RequestRun] = {}
@@ -80,10 +84,11 @@ class WorkloadRun:
                 task.cancel()
             await asyncio.gather(*started, return_exceptions=True)
             duration_s = now() - self._origin_s
+            if self._on_drained is not None:
+                self._on_drained()
             self._settle()
-        return Transcript(
-            {r.key: self._runs[r.key].transcript for r in self._workload.requests}, duration_s
-        )
+        transcripts = {r.key: self._runs[r.key].transcript for r in self._workload.requests}
+        return Transcript(transcripts, duration_s, self._origin_s)
 
     async def _dispatch(self, waits: dict[str, asyncio.Event]) -> None:
         """Start every request when it is due and, in a closed loop, when there is room."""

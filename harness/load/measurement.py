@@ -53,7 +53,8 @@ async def measure(
     interrupted = False
     async with watch:
         try:
-            requests = list((await target.run(workload, on_end=note)).requests.values())
+            transcript = await target.run(workload, on_end=note, on_drained=watch.stop)
+            requests = list(transcript.requests.values())
         except asyncio.CancelledError:
             requests, interrupted = ended, True
     health = watch.judge(requests)

@@ -84,16 +84,27 @@ class HttpTarget:
         )
 
     async def run(
-        self, workload: Workload, *, on_end: Callable[[RequestTranscript], None] | None = None
+        self,
+        workload: Workload,
+        *,
+        on_end: Callable[[RequestTranscript], None] | None = None,
+        on_drained: Callable[[], None] | None = None,
     ) -> Transcript:
         """Send every request when it is due and return what came back.
 
+        ``on_end`` is told of each request that ended, ``on_drained`` when all have.
         Raises TargetUnusable only if no model was given and the server cannot name one.
         """
         if self.model is None:
             await self.discover()
         return await WorkloadRun(
-            workload, self.caller(), self.pool, self.limits, keep_raw=self.keep_raw, on_end=on_end
+            workload,
+            self.caller(),
+            self.pool,
+            self.limits,
+            keep_raw=self.keep_raw,
+            on_end=on_end,
+            on_drained=on_drained,
         ).finish()
 
     async def metrics(self) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""A server whose every send time is known: the ruler that the client is measured with."""
