@@ -85,7 +85,7 @@ class BackgroundLoad:
     """Keeps a server busy from a thread of its own while the block runs, and judges the answers.
 
     ``workload_of(round)`` makes each round's workload, so that no two rounds ask the same. What
-    the rounds came to is in ``outcome``; an exception in the thread is raised when the block ends.
+    the rounds came to (one at least) is in ``outcome``; an exception in the thread is raised when the block ends.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class BackgroundLoad:
     async def _rounds(self) -> None:
         target = self._open_target()
         try:
-            while not self._stop.is_set():
+            while not self.rounds or not self._stop.is_set():
                 workload = self._workload_of(self.rounds)
                 answers = await target.run(workload)
                 self.outcome.add(await judged(workload, answers, self._oracle))

@@ -18,6 +18,8 @@ from harness.cli.errors import ExitStatus, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from reference_engine.probe import ProbeConfig
+
 DEFAULT_OUT = Path("runs")
 DEFAULT_CHECKS = "EQV,ISO,LEN,STR"
 
@@ -41,33 +43,51 @@ def command(
     """
     from rich.console import Console
 
-    from harness.cli.check import ensure_writable, redacted
+    from harness.cli.check import ensure_writable, redacted, suite_options
     from harness.cli.demo_run import DemoRun
     from harness.report.page import write_run_page
     from harness.results.run_folder import RunFolder
 
     console = Console(highlight=False)
+    config = named_variant(variant)
+    options = suite_options(only, "quick", str(seed), variant, "auto", None, {})
+    ensure_known_fault(fault)
     ensure_writable(out)
     command_line = ["isobatch", *redacted(sys.argv[1:])]
     with (
         RunFolder.create(out, kind="demo", command=command_line) as run,
         TemporaryDirectory(prefix="isobatch-") as scratch,
     ):
-        model_dir = build_probe(variant, Path(scratch) / "probe", console)
-        passed = DemoRun(run, model_dir, console, seed=seed, only=only, fault=fault).passes()
+        model_dir = build_probe(config, Path(scratch) / "probe", console)
+        passed = DemoRun(run, config, model_dir, options, console, fault).passes()
     page = write_run_page(run.path)
     console.print(f"report   {page}")
     if not passed:
         raise typer.Exit(ExitStatus.FAILED)
 
 
-def build_probe(variant: str, directory: Path, console: Console) -> Path:
-    """Export the variant's checkpoint in fp32. Raises UserError for an unknown variant."""
-    from reference_engine.probe import VARIANTS, export_probe
+def named_variant(name: str) -> ProbeConfig:
+    """The probe variant of that name. Raises UserError."""
+    from reference_engine.probe import VARIANTS
 
-    if variant not in VARIANTS:
-        raise UserError(f"no probe variant {variant!r}: choose from {', '.join(VARIANTS)}")
-    folder = export_probe(VARIANTS[variant], directory)
+    if name not in VARIANTS:
+        raise UserError(f"no probe variant {name!r}: choose from {', '.join(VARIANTS)}")
+    return VARIANTS[name]
+
+
+def ensure_known_fault(name: str | None) -> None:
+    """Raise UserError unless ``name`` is None or a fault of our engine."""
+    from reference_engine.faults import FAULTS
+
+    if name is not None and name not in FAULTS:
+        raise UserError(f"no fault {name!r}: choose from {', '.join(FAULTS)}")
+
+
+def build_probe(config: ProbeConfig, directory: Path, console: Console) -> Path:
+    """Export the checkpoint in fp32 and say how big it is."""
+    from reference_engine.probe import export_probe
+
+    folder = export_probe(config, directory)
     size_mb = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
-    console.print(f"probe    {VARIANTS[variant].name}, {size_mb:.0f} MB of weights compiled")
+    console.print(f"probe    {config.name}, {size_mb:.0f} MB of weights compiled")
     return folder

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from harness.cli.check import suite_options
+from harness.checks.suite import Progress, SuiteOptions, run_suite
 from harness.cli.verdict_table import VerdictTable
 from harness.judged_load import BackgroundLoad, JudgedLoad, OraclePrompts, judged
 from harness.load.measurement import Measurement, measure
@@ -26,7 +26,7 @@ from harness.targets.http import HttpTarget
 from harness.targets.launch import LaunchedServer, launched, own_server
 from harness.transcript import Transcript
 from harness.verdict import CheckResult, Verdict
-from reference_engine.probe import load_probe_config
+from reference_engine.probe import ProbeConfig
 from workloads.presets import PRESETS
 from workloads.workload import Workload, WorkloadRequest
 
@@ -44,15 +44,15 @@ class DemoRun:
     """One demo: serve, load and judge, check under load, record all of it in ``run``."""
 
     run: RunFolder
+    config: ProbeConfig
     model_dir: Path
+    options: SuiteOptions
     console: Console
-    seed: int = 0
-    only: str = ""
     fault: str | None = None
 
     def passes(self) -> bool:
         """Run all stages; whether every answer was exact and every check passed."""
-        oracle = ProbeOracle(load_probe_config(self.model_dir))
+        oracle = ProbeOracle(self.config)
         flags = ["--port", "0", "--name", oracle.config.name]
         flags += ["--token-budget", str(TOKEN_BUDGET), "--trace-steps", str(TRACED_STEPS)]
         flags += ["--fault", self.fault] if self.fault else []
@@ -84,8 +84,8 @@ class DemoRun:
 
     def _load(self, server: LaunchedServer, oracle: ProbeOracle) -> JudgedLoad:
         """A small opening for the picture of the mask, then the ragged load that is measured."""
-        opening = opening_workload(oracle, self.seed)
-        ragged = PRESETS["ragged"].build(OraclePrompts(oracle), self.seed)
+        opening = opening_workload(oracle, self.options.seed)
+        ragged = PRESETS["ragged"].build(OraclePrompts(oracle), self.options.seed)
 
         async def stages() -> tuple[Transcript, Measurement, dict[str, Any]]:
             target = HttpTarget(server.url, model=oracle.config.name)
@@ -127,14 +127,9 @@ class DemoRun:
         self, server: LaunchedServer, oracle: ProbeOracle
     ) -> tuple[list[CheckResult], JudgedLoad]:
         """The checks, while a ragged load of a few streams goes on."""
-        from harness.checks.suite import Progress, run_suite
-
         recipe = PRESETS["ragged"].resized(requests=4 * CROWD, concurrency=CROWD)
         prompts = OraclePrompts(oracle)
-        options = suite_options(
-            self.only, "quick", str(self.seed), str(self.model_dir), "auto", None, {}
-        )
-        table = VerdictTable(options.checks, self.console)
+        table = VerdictTable(self.options.checks, self.console)
 
         def open_target() -> HttpTarget:
             return HttpTarget(server.url, model=oracle.config.name)
@@ -144,11 +139,11 @@ class DemoRun:
             table.finished(result)
 
         def workload_of(number: int) -> Workload:
-            return recipe.build(prompts, self.seed + 1 + number)
+            return recipe.build(prompts, self.options.seed + 1 + number)
 
         with BackgroundLoad(open_target, workload_of, oracle) as background, table:
             progress = Progress(table.opened, table.started, finished)
-            report = run_suite(open_target, options, progress)
+            report = run_suite(open_target, self.options, progress)
         table.summary(report, self.run.path)
         outcome = background.outcome
         self.console.print(
