@@ -52,5 +52,5 @@ def test_a_download_that_fails_leaves_nothing_behind(
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ModelNotFetched, match="cannot write .*--out"):
+    with pytest.raises(ModelNotFetched, match=r"cannot write .*--out"):
         fetch("smollm2", tmp_path / "file" / "smollm2", say=lambda _line: None)
