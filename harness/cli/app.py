@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Fetch a real trained model (SmolLM2) for oracle and benchmarks.",
     ),
     "selftest": ("harness.cli.selftest", "Measure this client's own error and cost."),
+    "results": ("harness.cli.results", "Show, draw, verify and export run folders."),
     "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),
 }
 

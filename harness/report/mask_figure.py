@@ -30,12 +30,18 @@ def runs(row: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def mask_figure(
-    step: Step, mask: BoolMask, labels: Sequence[str], *, page_size: int | None = None
+    step: Step,
+    mask: BoolMask,
+    labels: Sequence[str],
+    *,
+    page_size: int | None = None,
+    note: str = "",
 ) -> Figure:
     """Draw the mask of ``step``.
 
     ``mask``: [rows, keys], True where the row's token sees the key; rows and keys in the order of
-    the step's requests. ``labels`` names them. Raises ValueError when the shapes do not fit.
+    the step's requests. ``labels`` names them, ``note`` stands below. Raises ValueError when the
+    shapes do not fit.
     """
     if mask.shape != (step.rows, step.keys) or len(labels) != len(step.scheduled):
         raise ValueError(
@@ -43,7 +49,8 @@ def mask_figure(
         )
     width_in = 9.6
     cell_in = max((width_in - 1.6) / step.keys, min(0.13, 5.2 / step.rows))
-    height_in = (step.rows + _STRIP + 3.5) * cell_in
+    note_rows = 0.5 / cell_in if note else 0.3
+    height_in = (step.rows + _STRIP + 3.2 + note_rows) * cell_in
     with drawing() as figure_class:
         figure = figure_class(figsize=(width_in, height_in))
         axes = figure.add_axes((0.135, 0.0, 0.86, 1.0))
@@ -51,7 +58,8 @@ def mask_figure(
         _draw_key_strip(axes, step, page_size)
         _draw_labels(axes, step, labels, min_distance=0.14 / cell_in)
         axes.set_xlim(-0.5, step.keys + 0.5)
-        axes.set_ylim(step.rows + 0.3, -_STRIP - 3.2)
+        axes.text(0, step.rows + note_rows, note, fontsize=8, color=MUTED, va="bottom")
+        axes.set_ylim(step.rows + note_rows, -_STRIP - 3.2)
         axes.set_axis_off()
     return figure
 

@@ -15,7 +15,7 @@ from harness.report.mask_figure import BoolMask, mask_figure
 from harness.report.run_view import RunView
 from harness.report.schedule_figure import schedule_figure
 from harness.report.step import Step, most_telling
-from harness.report.theme import inline_svg
+from harness.report.theme import inline_svg, standalone_svg
 from harness.report.throughput_figure import throughput_figure
 
 _MAX_STEPS_DRAWN: Final = 120
@@ -51,6 +51,22 @@ def step_mask(step: Step, page_size: int) -> BoolMask:
         ]
     )
     return np.asarray(dense_mask(batch).visible.numpy(), dtype=bool)
+
+
+def mask_svg(view: RunView) -> str | None:
+    """The mask of the run's most telling step as an SVG file; None when no step fits a picture."""
+    step = most_telling(view.steps)
+    if step is None:
+        return None
+    note = (
+        f"One step: {step.rows} tokens of {len(step.scheduled)} requests in one row, no padding"
+        f" (as a padded rectangle: {step.padded_rows}). A line is a token, a column is a key,\n"
+        "colour means that the token sees the key. Pale keys come from the paged cache, full ones"
+        " from this step."
+    )
+    mask = step_mask(step, view.page_size or 16)
+    figure = mask_figure(step, mask, request_names(step), page_size=view.page_size, note=note)
+    return standalone_svg(figure, "mask")
 
 
 def request_names(step: Step) -> list[str]:

@@ -1,0 +1,59 @@
+"""`isobatch results`: what can be done with run folders once they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.report.run_view import RunView
+
+app = typer.Typer(help="Show, draw, verify and export run folders.", no_args_is_help=True)
+
+RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+
+
+@app.command()
+def report(run: RunArgument) -> None:
+    """Write the run's page (report.html) anew from its document and rows."""
+    from harness.report.page import write_run_page
+
+    read_view(run)
+    print(write_run_page(run))
+
+
+@app.command()
+def mask(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(help="The SVG file to write.")] = Path("mask.svg"),
+) -> None:
+    """Draw the attention mask of the run's most telling step as an SVG file.
+
+    The run must have steps: those of `isobatch demo` have.
+    """
+    from harness.report.pictures import mask_svg
+
+    picture = mask_svg(read_view(run))
+    if picture is None:
+        raise UserError(f"{run} has no step that fits a picture; `isobatch demo` makes such runs")
+    try:
+        out.write_text(picture, "utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}") from None
+    print(out)
+
+
+def read_view(run: Path) -> RunView:
+    """The run with its rows. Raises UserError for a folder that is no run."""
+    from harness.report.run_view import RunView
+
+    try:
+        return RunView.read(run)
+    except FileNotFoundError as error:
+        raise UserError(f"{run} is no run folder: there is no {error.filename}") from None
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from None
