@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from reference_engine.request import Request, RequestRefused, TokenEvent
-from reference_engine.server.errors import unavailable
+from reference_engine.server.errors import SERVER_ERROR, ApiError, unavailable
 from reference_engine.server.mailbox import Mailbox
 
 log = logging.getLogger("isobatch.server")
@@ -97,6 +97,10 @@ class EngineHost:
         """Requests that were submitted and have not ended."""
         return len(self.mailboxes)
 
+    def lost(self, reason: str) -> ApiError:
+        """The error of a request that the server, not the client, lost."""
+        return ApiError(reason, status=500, kind=SERVER_ERROR, code="engine_error")
+
     async def submit(self, request: Request, mailbox: Mailbox) -> None:
         """Hand a request to the engine; its events arrive in ``mailbox``.
 
@@ -141,7 +145,8 @@ class EngineHost:
             self._post(self._became_ready)
             self._serve(engine)
         except BaseException as failure:
-            log.exception("the engine thread died")
+            if self.state is HostState.READY:
+                log.exception("the engine thread died")
             self.failure = failure
             self._post(self._ended, HostState.DEAD)
         else:

@@ -21,7 +21,7 @@ from reference_engine.request import (
     TokenLogprobs,
 )
 from reference_engine.server.engine_host import EngineHost
-from reference_engine.server.errors import SERVER_ERROR, ApiError
+from reference_engine.server.errors import ApiError
 from reference_engine.server.latency import Latency, Timings
 from reference_engine.server.mailbox import Mailbox
 from reference_engine.server.text_stream import TextStream
@@ -78,11 +78,12 @@ class ChoiceDelta:
 
 @dataclass(slots=True)
 class UsageCount:
-    """The tokens of one request, summed over prompts and choices."""
+    """The tokens of one request, summed over prompts and ``choices``."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    choices: int = 1
 
 
 @dataclass(slots=True)
@@ -123,7 +124,10 @@ class Generation:
         self._timings = timings
         self._mailbox = Mailbox(max_pending_events)
         self._requests: dict[str, _EngineRequest] = {}
-        self.usage = UsageCount(prompt_tokens=sum(len(p.ids) for p in plan.prompts))
+        self.usage = UsageCount(
+            prompt_tokens=sum(len(p.ids) for p in plan.prompts),
+            choices=len(plan.prompts) * plan.sampling.n,
+        )
 
     async def __aenter__(self) -> Self:
         """Submit every prompt. Raises ApiError when one is refused; then nothing stays behind."""
@@ -196,7 +200,7 @@ class Generation:
             return None
         if event.finish_reason in (FinishReason.ERROR, FinishReason.CANCELLED):
             reason = event.error or f"the engine ended the request: {event.finish_reason}"
-            raise ApiError(reason, status=500, kind=SERVER_ERROR, code="engine_error")
+            raise self._host.lost(reason)
         first = choice.tokens == 0
         if event.token_id is not None and not self._plan.prompt_only:
             choice.tokens += 1

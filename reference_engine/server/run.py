@@ -17,7 +17,6 @@ from reference_engine.server.metrics import ServerMetrics
 from reference_engine.server.served_model import ModelFacts, ServedModel
 from reference_engine.server.serving import Listen, Server, ServingRefused
 from reference_engine.server.text_codec import TextCodec
-from reference_engine.server.text_streams import TextStreams
 
 if TYPE_CHECKING:
     from reference_engine.engine import EngineConfig
@@ -94,17 +93,18 @@ def _load(
 
     from reference_engine.engine import Engine
     from reference_engine.model import load_model
-    from reference_engine.self_test import self_test
+    from reference_engine.self_test import InexactArithmetic, self_test
 
     torch.set_num_threads(threads)
     disable_progress_bar()
     model = load_model(model_dir, dtype=dtype)
     codec = TextCodec.load(model_dir, model.vocab_size)
-    self_test(model)
+    try:
+        self_test(model)
+    except InexactArithmetic as error:
+        raise ServingRefused(f"this machine's arithmetic is not exact: {error}") from None
     engine = Engine(model, engine_config, fault=fault)
-    served.facts = ModelFacts(
-        codec, TextStreams(codec), model.max_context_tokens, asdict(engine_config)
-    )
+    served.facts = ModelFacts(codec, model.max_context_tokens, asdict(engine_config))
     if engine.fault_run is not None:
         served.fault_run = install(engine.fault_run.fault, served.parts, engine.fault_run)
     return engine

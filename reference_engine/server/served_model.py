@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from aiohttp import web
@@ -25,7 +26,6 @@ class ModelFacts:
     """What is known once the model is loaded. ``engine`` goes into ``/debug/steps`` as it is."""
 
     codec: TextCodec
-    texts: TextStreams
     max_context_tokens: int
     engine: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,10 +63,10 @@ class ServedModel:
             "server_model": self,
         }
 
-    @property
+    @cached_property
     def texts(self) -> TextStreams:
         """Where the text of choices comes from. Raises ApiError 503 before the model is loaded."""
-        return self._loaded.texts
+        return TextStreams(self.codec)
 
     @property
     def codec(self) -> TextCodec:

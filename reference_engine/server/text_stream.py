@@ -46,8 +46,13 @@ class TextStream:
         self.decoded_chars = 0
 
     @property
+    def held_text(self) -> str:
+        """The characters that wait because a stop string may begin there."""
+        return self._held
+
+    @property
     def held_chars(self) -> int:
-        """How many characters wait because a stop string may begin there."""
+        """How many characters wait."""
         return len(self._held)
 
     def push(self, token_id: int) -> TextDelta:
@@ -74,7 +79,7 @@ class TextStream:
                 start, stop = found
                 self._held = ""
                 return TextDelta(text[: start + len(stop) * self._include_stop], stop)
-        keep = self._unsafe_suffix(text)
+        keep = self.unsafe_suffix(text)
         shown = len(text) - keep
         self._held = text[shown:]
         return TextDelta(text[:shown])
@@ -89,7 +94,7 @@ class TextStream:
                 best = found if best is None else min(best, found)
         return None if best is None else (best[1], best[2])
 
-    def _unsafe_suffix(self, text: str) -> int:
+    def unsafe_suffix(self, text: str) -> int:
         """The length of the longest end of ``text`` with which some stop string begins."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             end = text[-length:]

@@ -18,7 +18,6 @@ from reference_engine.server.limits import Limits
 from reference_engine.server.metrics import ServerMetrics
 from reference_engine.server.served_model import ModelFacts, ServedModel
 from reference_engine.server.text_codec import TextCodec
-from reference_engine.server.text_streams import TextStreams
 from tests.server.fake_engine import VOCAB_SIZE, FakeEngine
 
 MODEL = "fake-model"
@@ -88,9 +87,7 @@ async def running_server(
         host=host,
         limits=limits or Limits(),
         metrics=ServerMetrics(lambda: host.stats, lambda: host.live_requests),
-        facts=ModelFacts(
-            codec, TextStreams(codec), MAX_CONTEXT_TOKENS, {"page_size": 16, "token_budget": 64}
-        ),
+        facts=ModelFacts(codec, MAX_CONTEXT_TOKENS, {"page_size": 16, "token_budget": 64}),
         log_requests=log_requests,
     )
     runner = ApiRunner(

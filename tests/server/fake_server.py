@@ -13,7 +13,6 @@ from reference_engine.server.metrics import ServerMetrics
 from reference_engine.server.served_model import ModelFacts, ServedModel
 from reference_engine.server.serving import Listen, Server
 from reference_engine.server.text_codec import TextCodec
-from reference_engine.server.text_streams import TextStreams
 from tests.server.conftest import byte_tokenizer
 from tests.server.fake_engine import VOCAB_SIZE, FakeEngine
 
@@ -38,7 +37,7 @@ def main() -> None:
         host=host,
         limits=Limits(drain_s=float(sys.argv[2])),
         metrics=ServerMetrics(lambda: host.stats, lambda: host.live_requests),
-        facts=ModelFacts(codec, TextStreams(codec), 4096),
+        facts=ModelFacts(codec, 4096),
     )
 
     async def serve() -> None:
