@@ -11,6 +11,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, Protocol
 
@@ -79,6 +80,12 @@ class Quantiles:
             raise ValueError("a quantile table needs two ascending columns of the same length")
         if self.at[0] != 0.0 or self.at[-1] != 1.0:
             raise ValueError("a quantile table begins at 0 and ends at 1")
+
+    @property
+    def mean(self) -> float:
+        """The mean length before rounding."""
+        spans = pairwise(zip(self.at, self.tokens, strict=True))
+        return self.scale * sum((b - a) * (x + y) / 2 for (a, x), (b, y) in spans)
 
     def draw(self, rng: random.Random) -> int:
         """One length."""

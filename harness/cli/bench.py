@@ -11,9 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.errors import ExitStatus, UserError
+from harness.load.bench_load import Load, RecipeLoad, TraceLoad
 from harness.metrics.slo import Slo
 from workloads.presets import load_preset
 from workloads.recipe import Recipe
+from workloads.trace_files import read_trace
 
 
 def command(
@@ -21,6 +23,11 @@ def command(
     preset: Annotated[
         str, typer.Option(help="A preset (isobatch list presets) or the path of a .toml recipe.")
     ] = "ragged",
+    trace: Annotated[
+        Path | None, typer.Option(help="Replay a trace file instead (isobatch trace --help).")
+    ] = None,
+    time_scale: Annotated[float, typer.Option(help="Trace: stretch time; 2 halves the rate.")] = 1,
+    length_scale: Annotated[float, typer.Option(help="Trace: scale all lengths.")] = 1,
     requests: Annotated[int | None, typer.Option(min=1, help="How many requests to send.")] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Closed loop: this many in flight.")
@@ -59,12 +66,15 @@ def command(
     from harness.load.bench_run import BenchPlan, bench
 
     try:
-        recipe = _recipe(preset, requests, concurrency, rate)
+        load: Load = RecipeLoad(_recipe(preset, requests, concurrency, rate))
+        if trace is not None:
+            scaled = read_trace(trace, requests).scaled(time=time_scale, length=length_scale)
+            load = TraceLoad(scaled, trace)
         objectives = tuple(Slo.parse(text) for text in slo or ())
         extra = dict(_parameter(text) for text in param or ())
     except ValueError as error:
         raise UserError(str(error)) from None
-    plan = BenchPlan(url, recipe, seed, model, api_key, prompts, objectives, extra, warmup, out)
+    plan = BenchPlan(url, load, seed, model, api_key, prompts, objectives, extra, warmup, out)
     outcome = uvloop.run(bench(plan, quiet=as_json))
     if as_json:
         print(json.dumps(outcome.to_json(), indent=1))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.load.bench_load import Load
 from harness.load.client_health import ClientHealth
 from harness.load.measurement import Measurement, measure
 from harness.load.progress import Progress
@@ -19,7 +20,6 @@ from harness.targets.http import HttpTarget
 from harness.targets.target import TargetUnusable
 from harness.transcript import Ending, RequestTranscript
 from workloads.prompts import Prompts, TokenAlphabet, Words
-from workloads.recipe import Recipe
 from workloads.workload import Workload
 
 _PROBE_PREFIX = "isobatch-probe-"
@@ -30,7 +30,7 @@ class BenchPlan:
     """Everything that was asked for."""
 
     url: str
-    recipe: Recipe
+    load: Load
     seed: int = 0
     model: str | None = None
     api_key: str | None = None
@@ -47,7 +47,7 @@ class BenchOutcome:
 
     folder: Path
     model: str
-    recipe: Recipe
+    load: Load
     rows: list[MetricRow]
     health: ClientHealth
     complete: int
@@ -60,7 +60,7 @@ class BenchOutcome:
         return {
             "folder": str(self.folder),
             "model": self.model,
-            "preset": self.recipe.name,
+            "load": self.load.name,
             "interrupted": self.interrupted,
             "client_health": self.health.to_json(),
             "metrics": self.rows,
@@ -80,10 +80,10 @@ async def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         await target.discover()
         model = target.model or ""
         prompts = prompts_for(model, plan.prompts)
-        workload = plan.recipe.build(prompts, plan.seed)
-        warmup = _warmup(plan, prompts) if plan.warmup else None
+        workload = plan.load.workload(prompts, plan.seed)
+        warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
         with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
-            folder.add_workload(workload, name=plan.recipe.name)
+            folder.add_workload(workload, name=plan.load.name)
             with Progress(len(workload.requests), quiet=quiet) as progress:
                 measured = await measure(target, workload, warmup=warmup, on_end=progress.ended)
             return _write(folder, plan, model, workload, measured)
@@ -121,13 +121,6 @@ def _probe_alphabet(model: str) -> TokenAlphabet | None:
     return TokenAlphabet(vocabulary(config).output_ids, config.bos_id)
 
 
-def _warmup(plan: BenchPlan, prompts: Prompts) -> Workload:
-    """As many requests as run at once, all together, with prompts that the run does not use."""
-    recipe = plan.recipe
-    count = min(recipe.requests, recipe.concurrency or 16)
-    return replace(recipe, requests=count, cancel_share=0.0).build(prompts, plan.seed + 1_000_003)
-
-
 def _write(
     folder: RunFolder, plan: BenchPlan, model: str, workload: Workload, measured: Measurement
 ) -> BenchOutcome:
@@ -140,7 +133,7 @@ def _write(
     return BenchOutcome(
         folder=folder.path,
         model=model,
-        recipe=plan.recipe,
+        load=plan.load,
         rows=rows,
         health=measured.health,
         complete=sum(r.ending is Ending.COMPLETE for r in measured.requests),

@@ -16,7 +16,7 @@ from workloads.workload import AfterTokens, Workload, WorkloadRequest
 ALPHABET = TokenAlphabet(tuple(range(10, 74)), bos_id=1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(workloads(ALPHABET, cancels=True))
 def test_a_workload_survives_json(workload: Workload):
     text = json.dumps(workload.to_json())
@@ -25,7 +25,7 @@ def test_a_workload_survives_json(workload: Workload):
     assert again.sha256 == workload.sha256
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(workloads(ALPHABET, cancels=True))
 def test_drawn_workloads_keep_their_promises(workload: Workload):
     keys = [r.key for r in workload.requests]
@@ -63,13 +63,13 @@ def test_a_trigger_must_name_a_request():
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_a_preset_builds_the_same_workload_twice_and_another_for_another_seed(name: str):
-    recipe = load_preset(name).resized(requests=40, concurrency=None)
+    recipe = load_preset(name).resized(requests=12, concurrency=None)
     first = recipe.build(ALPHABET, seed=3)
     assert first.sha256 == recipe.build(ALPHABET, seed=3).sha256
     assert first.sha256 != recipe.build(ALPHABET, seed=4).sha256
-    assert len(first.requests) == 40
+    assert len(first.requests) == 12
     assert recipe.title
-    due = [r.due_s for r in first.requests]
+    due = [r.due_s for r in first.requests if r.after_end is None]
     assert due == sorted(due)
 
 

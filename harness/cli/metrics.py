@@ -1,0 +1,40 @@
+"""``isobatch metrics``: all metrics of a run, computed again from its raw rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.errors import UserError
+
+
+def command(
+    path: Annotated[Path, typer.Argument(help="A run folder, or its requests.jsonl(.zst) file.")],
+    slo: Annotated[
+        list[str] | None, typer.Option(help="Objective for goodput, e.g. ttft.response=0.5")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Compute every metric again from the raw rows of a run.
+
+    The numbers are those that the run itself reported; with --slo, goodput under other objectives.
+    """
+    from rich.console import Console
+
+    from harness.metrics.metric_table import print_metrics
+    from harness.metrics.row_files import read_requests
+    from harness.metrics.slo import Slo
+    from harness.metrics.summary import metric_rows
+
+    try:
+        objectives = tuple(Slo.parse(text) for text in slo or ())
+        rows = metric_rows(read_requests(path), objectives=objectives)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        print_metrics(Console(), rows, str(path))

@@ -1,0 +1,66 @@
+"""Reads the raw request rows of a run again: a run folder, a .jsonl file, or a .jsonl.zst file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import zstandard
+
+from harness.metrics.request_row import from_row
+from harness.transcript import RequestTranscript
+
+_NAMES: Final = ("requests.jsonl", "requests.jsonl.zst")
+
+
+def read_requests(path: Path) -> list[RequestTranscript]:
+    """The requests of a run. Raises ValueError with one sentence that names the file and line."""
+    file = _row_file(path)
+    requests = []
+    for number, row in _rows(file):
+        try:
+            requests.append(from_row(row))
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number}: {error}") from None
+    if not requests:
+        raise ValueError(f"{file} holds no requests")
+    return requests
+
+
+def compress(path: Path) -> Path:
+    """Replace a .jsonl file by its .jsonl.zst twin and return that."""
+    packed = path.with_name(path.name + ".zst")
+    with path.open("rb") as source, packed.open("wb") as sink:
+        zstandard.ZstdCompressor(level=10).copy_stream(source, sink)
+    path.unlink()
+    return packed
+
+
+def _row_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    for name in _NAMES:
+        if (path / name).is_file():
+            return path / name
+    raise ValueError(f"{path} is neither a file of request rows nor a folder with {_NAMES[0]}")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        with _open(path) as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield number, json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
+    except (OSError, UnicodeDecodeError, zstandard.ZstdError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+def _open(path: Path) -> TextIO:
+    if path.suffix == ".zst":
+        opened: TextIO = zstandard.open(path, "rt", encoding="utf-8")
+        return opened
+    return path.open(encoding="utf-8")

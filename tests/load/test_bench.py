@@ -1,0 +1,115 @@
+"""``isobatch bench`` end to end against the paced server, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli.app import main
+from harness.load.paced.process import paced_server
+
+FAST = ("--ttft-s", "0.005", "--gap-s", "0.001")
+
+
+@pytest.fixture(scope="module")
+def paced():
+    with paced_server(*FAST) as url:
+        yield url
+
+
+def run(*arguments: str) -> int:
+    """The exit status."""
+    try:
+        main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def rows_by_id(document: dict) -> dict[tuple[str, str, str | None], float | None]:
+    return {(r["id"], r["statistic"], r["window"]): r["value"] for r in document["metrics"]}
+
+
+def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
+    paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    flags = ["--requests", "24", "--concurrency", "8", "--out", str(tmp_path)]
+    run("bench", paced, "--prompts", "100:200", "--slo", "e2e.response=60", "--json", *flags)
+    document = json.loads(capsys.readouterr().out)
+    values = rows_by_id(document)
+    assert values["requests.complete", "value", None] == 24
+    assert values["goodput", "value", None] == 1.0
+    assert values["tokens.mismatched_requests", "value", None] == 0
+    ttft = values["ttft.service", "mean", "whole"]
+    assert ttft is not None
+    assert ttft >= 0.005
+    folder = document["folder"]
+    result = json.loads((Path(folder) / "result.json").read_text())
+    assert result["status"] == "complete"
+    assert run("metrics", folder, "--slo", "e2e.response=60", "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    for row, first in zip(again, document["metrics"], strict=True):
+        assert {**row, "workload_sha256": first["workload_sha256"]} == first
+
+
+def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    trace = tmp_path / "t.jsonl"
+    rows = [{"arrival_s": i / 50, "prompt_tokens": 9, "output_tokens": 3} for i in range(10)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    run("bench", paced, "--trace", str(trace), "--json", "--out", str(tmp_path / "runs"))
+    values = rows_by_id(json.loads(capsys.readouterr().out))
+    assert values["requests.complete", "value", None] == 10
+    assert values["tokens.server", "value", None] == 30
+
+
+def test_failures_are_counted_by_class_and_the_status_says_so(
+    paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    flags = ["--requests", "4", "--no-warmup", "--json", "--out", str(tmp_path)]
+    status = run("bench", paced, "--param", 'paced={"error_at": 2}', *flags)
+    assert status == 2, "nothing succeeded, so nothing was measured"
+    out, err = capsys.readouterr()
+    assert "server-error" in err
+    [failed] = [r for r in json.loads(out)["metrics"] if r["id"] == "requests.failed"]
+    assert (failed["value"], failed["note"]) == (4, "4 server-error")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["http://127.0.0.1:9"], "nothing listens there"),
+        (["ftp://x"], "must begin with http"),
+        (["http://127.0.0.1:9", "--preset", "nonesuch"], "no preset 'nonesuch'; known:"),
+        (["http://127.0.0.1:9", "--slo", "speed=1"], "objective 'speed=1'"),
+        (["http://127.0.0.1:9", "--rate", "1", "--concurrency", "2"], "choose one"),
+        (["http://127.0.0.1:9", "--param", "x"], "expected NAME=VALUE"),
+        (["http://127.0.0.1:9", "--trace", "nowhere.csv"], "cannot be read"),
+    ],
+)
+def test_what_a_user_can_put_right_is_one_line(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+):
+    assert run("bench", *arguments) == 2
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("x")
+    assert run("bench", paced, "--out", str(tmp_path / "file" / "runs")) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n"])
+def test_metrics_of_a_bad_file_is_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "requests.jsonl"
+    path.write_text(text)
+    assert run("metrics", str(path)) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
