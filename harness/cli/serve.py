@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from harness.cli.errors import UserError
 from harness.cli.serve_options import (
@@ -67,34 +68,42 @@ def command(
     Prints one line when it is ready: `isobatch: serving NAME on http://HOST:PORT`. SIGTERM or
     Ctrl-C lets running requests finish, then exits with status 0; a second one exits at once.
     """
+    _log_to_stderr(verbose=verbose or log_requests)
+    options = {"name": name, "dtype": dtype, "threads": threads, "fault": _fault(fault)}
+    limits = {
+        "max_body_bytes": int(max_body_mib * 1024 * 1024),
+        "max_live_requests": max_live_requests,
+        "max_prompts": max_prompts,
+        "max_choices": max_n,
+        "idle_timeout_s": idle_timeout_s,
+        "write_stall_s": write_stall_s,
+        "drain_s": drain_s,
+    }
+    engine = (page_size, num_pages, token_budget, max_num_seqs, prefix_caching)
+    traces = {"trace_steps": trace_steps, "log_requests": log_requests}
+    _run(model_dir, (host, port, api_key), engine, limits, **options, **traces)
+
+
+def _run(
+    model_dir: Path,
+    listen: tuple[str, int, str | None],
+    engine: tuple[int, int, int, int, bool],
+    limits: dict[str, Any],
+    **options: Any,
+) -> None:
     from reference_engine.engine import EngineConfig
     from reference_engine.server.limits import Limits
     from reference_engine.server.run import run_server
     from reference_engine.server.serving import Listen
 
-    _log_to_stderr(verbose=verbose or log_requests)
-    limits = Limits(
-        max_body_bytes=int(max_body_mib * 1024 * 1024),
-        max_live_requests=max_live_requests,
-        max_prompts=max_prompts,
-        max_choices=max_n,
-        idle_timeout_s=idle_timeout_s,
-        write_stall_s=write_stall_s,
-        drain_s=drain_s,
-    )
     try:
         run_server(
             model_dir,
-            Listen(host, port, api_key),
-            EngineConfig(page_size, num_pages, token_budget, max_num_seqs, prefix_caching),
-            name=name,
-            dtype=dtype,
-            threads=threads,
-            fault=_fault(fault),
-            limits=limits,
-            trace_steps=trace_steps,
-            log_requests=log_requests,
+            Listen(*listen),
+            EngineConfig(*engine),
+            limits=Limits(**limits),
             announce=_announce,
+            **options,
         )
     except ValueError as error:  # ServingRefused, ModelRefused, an impossible EngineConfig
         raise UserError(str(error)) from None
