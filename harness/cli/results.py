@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.errors import UserError
+from harness.cli.errors import ExitStatus, UserError
 
 if TYPE_CHECKING:
     from harness.report.run_view import RunView
@@ -45,6 +45,58 @@ def mask(
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}") from None
     print(out)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder of run folders.", show_default=False)],
+) -> None:
+    """Check every run of a folder: schema, digests, files, and the numbers quoted in Markdown."""
+    from harness.results.verify import verify as look
+
+    try:
+        found = look(folder)
+    except OSError as error:
+        raise UserError(str(error)) from None
+    for problem in found.problems:
+        print(problem)
+    print(
+        f"{found.runs} runs, {found.files} files, {found.quotations} quoted numbers:"
+        f" {len(found.problems)} problems"
+    )
+    if found.problems:
+        raise typer.Exit(ExitStatus.FAILED)
+    if not found.runs:
+        raise UserError(f"there is no run in {folder}")
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    to: Annotated[str, typer.Option("--to", help="The format; see below.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; standard output if none.")
+    ] = None,
+) -> None:
+    """Write a run in the format of another tool.
+
+    Formats: junit, csv, llm-d, github-action-benchmark-smaller, github-action-benchmark-bigger.
+    """
+    from harness.results.document import read_result
+    from harness.results.exporters import EXPORTERS
+
+    if to not in EXPORTERS:
+        raise UserError(f"no format {to!r}: choose from {', '.join(EXPORTERS)}")
+    try:
+        text = EXPORTERS[to](read_result(run))
+        if out is None:
+            print(text, end="")
+        else:
+            out.write_text(text, "utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {error.filename}") from None
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from None
 
 
 def read_view(run: Path) -> RunView:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.results import document as doc
 from harness.results.document import ResultInvalid, encode, read_result, schema, validate
+from harness.results.exporters import EXPORTERS
 from harness.results.run_folder import RunFolder
 
 
@@ -102,3 +103,15 @@ def test_garbage_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> N
     file.write_bytes(content)
     with pytest.raises(ResultInvalid, match=r"result\.json"):
         read_result(file)
+
+
+FIRST_DOCUMENT = Path(__file__).parent / "fixtures" / "result-1.json"
+
+
+def test_the_first_document_is_readable_for_ever() -> None:
+    """A file written by 0.1.0 reads, keeps what this version does not know, and exports."""
+    document = read_result(FIRST_DOCUMENT)
+    assert document["tool"]["version"] == "0.1.0"
+    assert json.loads(encode(document))["future_field"] == {"kept": True}
+    for export in EXPORTERS.values():
+        assert export(document)
