@@ -12,8 +12,9 @@ from harness.checks.assertions import PropertyBroken, assert_complete
 from harness.checks.capabilities import Capabilities, Capability
 from harness.checks.draws import COMMON_SIZES, Draws, contents, prompt_lengths
 from harness.checks.evidence import interleaved_pairs, peak_overlap
+from harness.checks.gauges import Gauge, read_gauges
 from harness.checks.session import Session
-from harness.oracles.oracle import Agreement, Expected, NotPredictable, Prompt
+from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
 from harness.transcript import Ending, RequestTranscript, Transcript
 from workloads.workload import AfterTokens, Workload, WorkloadRequest
 
@@ -197,6 +198,16 @@ class CheckContext:
         """The text of output tokens. Only the probe and reference oracles know it."""
         return self.session.oracle.text(token_ids)
 
+    def text_of_prompt(self, request: WorkloadRequest) -> str:
+        """The text of a prompt made by `prompt`, whichever way it was sent."""
+        if request.prompt_text is not None:
+            return request.prompt_text
+        return self.session.oracle.text(request.prompt_ids or ())
+
+    async def gauges(self) -> dict[Gauge, float]:
+        """The server's gauges, as far as it shows any."""
+        return read_gauges(await self.session.target.metrics())
+
     async def assert_as_alone(self, run: Run, *keys: str) -> None:
         """Every request (or those named) that was not to be cancelled got its solo answer."""
         __tracebackhide__ = True
@@ -221,6 +232,11 @@ class CheckContext:
             judgement = await self.session.oracle.judge(request, answer, neighbours)
         except NotPredictable:
             return
+        self._take(judgement, request.key, "its answer alone")
+
+    def _take(self, judgement: Judgement, key: str, other: str) -> None:
+        """Count a judgement; raise PropertyBroken for a divergence."""
+        __tracebackhide__ = True
         self.tally.judged += 1
         if judgement.agreement is Agreement.TIE_FLIP:
             self.tally.tie_flips += 1
@@ -228,14 +244,19 @@ class CheckContext:
             unit = "character" if isinstance(judgement.actual, str) else "token"
             gap = f" (gap {judgement.gap:.3g})" if judgement.gap is not None else ""
             raise PropertyBroken(
-                f"request {request.key} differs from its answer alone at {unit} "
-                f"{judgement.first_difference}{gap}",
-                request_key=request.key,
+                f"request {key} differs from {other} at {unit} {judgement.first_difference}{gap}",
+                request_key=key,
                 expected=judgement.expected,
                 actual=judgement.actual,
                 first_difference=judgement.first_difference,
                 guess=judgement.guess,
             )
+
+    async def assert_same_answer(self, first: RequestTranscript, second: RequestTranscript) -> None:
+        """Two answers to one request are equal, or part only at a near-tie."""
+        __tracebackhide__ = True
+        judgement = self.session.oracle.compare(first, second)
+        self._take(judgement, second.key, "the answer that it was given before")
 
     def evidence(self, name: str, value: float) -> None:
         """Record the largest ``value`` seen; a check lists in ``shows`` the least it needs."""

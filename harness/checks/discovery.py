@@ -15,6 +15,7 @@ from harness.checks.asker import Asker
 from harness.checks.capabilities import Capabilities, Capability
 from harness.checks.gauges import dialect_of
 from harness.oracles.oracle import Oracle
+from harness.targets.http import HttpTarget
 from harness.transcript import Ending, RequestTranscript
 from workloads.workload import WorkloadRequest
 
@@ -176,6 +177,8 @@ async def _page_size(questions: _Questions) -> int | None:
 
 
 def _note_oracle(questions: _Questions, oracle: Oracle) -> None:
+    over_http = isinstance(questions.asker.target, HttpTarget)
+    questions.found(Capability.RAW_HTTP, over_http, "it is driven in process")
     known = oracle.name in ("probe", "reference")
     questions.found(Capability.KNOWN_ANSWERS, known, f"the {oracle.name} oracle has none")
     variant = str(getattr(getattr(oracle, "config", None), "name", ""))

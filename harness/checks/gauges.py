@@ -19,11 +19,11 @@ class Gauge(StrEnum):
 
 _DIALECTS: Final[Mapping[str, Mapping[Gauge, tuple[str, ...]]]] = {
     "isobatch": {
-        Gauge.RUNNING: ("isobatch_requests_running",),
-        Gauge.WAITING: ("isobatch_requests_waiting",),
-        Gauge.CACHE_USE: ("isobatch_kv_pages_used", "isobatch_kv_cache_usage_ratio"),
-        Gauge.PREEMPTIONS: ("isobatch_preemptions_total", "isobatch_preemptions"),
-        Gauge.PREFIX_HITS: ("isobatch_prefix_hit_tokens_total", "isobatch_prefix_hits_total"),
+        Gauge.RUNNING: ("isobatch_num_requests_running",),
+        Gauge.WAITING: ("isobatch_num_requests_waiting",),
+        Gauge.CACHE_USE: ("isobatch_kv_pages_used",),
+        Gauge.PREEMPTIONS: ("isobatch_num_preemptions_total",),
+        Gauge.PREFIX_HITS: ("isobatch_prefix_cache_hits_total",),
     },
     "vllm": {
         Gauge.RUNNING: ("vllm:num_requests_running",),

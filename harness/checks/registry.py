@@ -60,7 +60,19 @@ _TOPICS: Final = {
 }
 
 # One module a chapter; a large chapter may take two.
-_MODULES: Final = ("equivalence", "isolation", "stream", "length")
+_MODULES: Final = (
+    "equivalence",
+    "isolation",
+    "cache",
+    "scheduling",
+    "cancel",
+    "sampling",
+    "stream",
+    "length",
+    "logprobs",
+    "protocol",
+    "determinism",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,12 @@ class Session:
     capabilities: Capabilities
     budget: Budget = BUDGETS["quick"]
     seed: int = 0
+    nonces: int = 0
+
+    def nonce(self) -> str:
+        """A word that no earlier example of this run used, for prompts that must be cold."""
+        self.nonces += 1
+        return f"{self.seed}-{self.nonces}"
 
     @property
     def target(self) -> Target:

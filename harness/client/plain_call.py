@@ -47,6 +47,13 @@ async def post(
     return await _call(pool, caller.head("POST", path, len(body)) + body, limits)
 
 
+async def post_bytes(
+    pool: ConnectionPool, caller: Caller, path: str, body: bytes, limits: Limits
+) -> PlainAnswer:
+    """POST any bytes as if they were JSON. Never raises for what the server does."""
+    return await _call(pool, caller.head("POST", path, len(body)) + body, limits)
+
+
 async def _call(pool: ConnectionPool, payload: bytes, limits: Limits) -> PlainAnswer:
     pieces: list[bytes] = []
     try:

@@ -70,6 +70,15 @@ class Oracle(Protocol):
     def prompt(self, tokens: int, content: str) -> Prompt:
         """A prompt of ``tokens`` tokens; ``content`` is any text that decides which ones."""
 
+    def encode(self, text: str) -> tuple[int, ...] | None:
+        """The prompt's token ids, or None where the oracle does not know the tokenizer."""
+
+    def second_token(self) -> tuple[int, str] | None:
+        """A token that is second best at every position, with its text; None if none is known."""
+
+    def followers(self, token_ids: Sequence[int]) -> list[int] | None:
+        """For every position the most likely next token; None where the oracle cannot know."""
+
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of output tokens. Raises NotPredictable where the tokenizer is unknown."""
 
@@ -83,6 +92,9 @@ class Oracle(Protocol):
         neighbours: Sequence[WorkloadRequest] = (),
     ) -> Judgement:
         """Compare what arrived for choice 0, whole or, when the client hung up, so far."""
+
+    def compare(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
+        """Compare two answers to the same request, neither of which is known to be right."""
 
 
 def first_difference(expected: Sequence[int] | str, actual: Sequence[int] | str) -> int | None:

@@ -44,6 +44,10 @@ class ProbeOracle:
             raise AssertionError(f"{self.config.name} gave {len(ids)} tokens for {tokens}")
         return Prompt(ids, text)
 
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of ``text``, after BOS."""
+        return tuple(encode_text(self.config, text))
+
     def prompt_ids(self, request: WorkloadRequest) -> tuple[int, ...]:
         """The token ids of the request's prompt. Raises NotPredictable for chat messages."""
         if request.prompt_ids is not None:
@@ -51,6 +55,15 @@ class ProbeOracle:
         if request.prompt_text is None:
             raise NotPredictable("chat messages are judged by the chat template's own check")
         return tuple(encode_text(self.config, request.prompt_text))
+
+    def second_token(self) -> tuple[int, str]:
+        """The token that is second best at every position, and its text."""
+        undefined = self.config.undefined_id
+        return undefined, self.text([undefined])
+
+    def followers(self, token_ids: Sequence[int]) -> list[int]:
+        """For every position, the token that the model puts after it."""
+        return self.rule.followers(token_ids)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of output tokens, without EOS."""
@@ -87,6 +100,17 @@ class ProbeOracle:
                 self.rule, self.prompt_ids(request), expected.token_ids, given, prompts
             )
         return Judgement(Agreement.DIVERGENCE, right, given, difference, guess=guess)
+
+    def compare(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
+        """Equal or not: a probe knows no near-ties."""
+        ids = first.first.token_ids, second.first.token_ids
+        right: Sequence[int] | str = first.first.text
+        given: Sequence[int] | str = second.first.text
+        if ids[0] is not None and ids[1] is not None:
+            right, given = ids[0], ids[1]
+        difference = where_differs(right, given)
+        agreement = Agreement.EXACT if difference is None else Agreement.DIVERGENCE
+        return Judgement(agreement, right, given, difference)
 
     def _answer(self, request: WorkloadRequest) -> RuleAnswer:
         params = request.params

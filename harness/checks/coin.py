@@ -1,0 +1,70 @@
+"""A coin in any greedy model: two tokens made equally likely by a bias on the second.
+
+With the gap between the two best tokens known from logprobs, a logit bias of that gap on the
+second makes every token a fair coin at temperature 1, and a bias of ``gap + x`` one whose second
+side has probability ``1 / (1 + exp(-x / temperature))``. A probe's gap is the same at every
+position, so the flips of one answer are independent and their distribution is known.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from harness.checks.assertions import assert_complete
+from harness.checks.context import CheckContext
+
+
+@dataclass(frozen=True, slots=True)
+class Coin:
+    """``token_id`` is the second side, ``text`` how it shows, ``gap`` its distance in nat."""
+
+    token_id: int
+    text: str
+    gap: float
+
+    def params(self, lead: float = 0.0) -> dict[str, Any]:
+        """Parameters under which the second side leads the first by ``lead`` nat."""
+        return {"logit_bias": {str(self.token_id): round(self.gap + lead, 4)}, "temperature": 1.0}
+
+    def flips(self, text: str, tokens: int) -> int:
+        """How many of the tokens of an answer show the second side."""
+        return min(tokens, text.count(self.text))
+
+    @staticmethod
+    def probability(lead: float, temperature: float = 1.0) -> float:
+        """The probability of the second side."""
+        return 1.0 / (1.0 + math.exp(-lead / temperature))
+
+
+async def measured_coin(ctx: CheckContext) -> Coin:
+    """The model's coin, measured on one short answer. Ends the check where there is none."""
+    second = ctx.session.oracle.second_token()
+    if second is None:
+        ctx.unsupported("no token is known to be second best everywhere (only probes have one)")
+    token_id, text = second
+    # A few prompts: where the model ends an answer by itself, one may show nothing.
+    requests = [ctx.ask(f"gap{i}", ctx.prompt(12, f"coin {i}"), 4, logprobs=2) for i in range(4)]
+    run = await ctx.run(*requests)
+    assert_complete(*run.answers)
+    gaps = [
+        max(top.values()) - top[text]
+        for answer in run.answers
+        for chunk in answer.first.chunks
+        for top in chunk.top_logprobs or ()
+        if text in top
+    ]
+    if not gaps:
+        ctx.unsupported("the second best token does not show among the top two logprobs")
+    return Coin(token_id, text, statistics.median(gaps))
+
+
+def binomial_is_plausible(
+    hits: int, trials: int, probability: float, false_alarm_rate: float = 1e-7
+) -> bool:
+    """Whether a two-sided exact binomial test lets the count pass at this false-alarm rate."""
+    from scipy.stats import binomtest
+
+    return bool(binomtest(hits, trials, probability).pvalue >= false_alarm_rate)
