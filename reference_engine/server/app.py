@@ -15,6 +15,7 @@ from reference_engine.server.engine_host import HostState
 from reference_engine.server.errors import ApiError, internal_error
 from reference_engine.server.generation_endpoint import chat_completions, completions
 from reference_engine.server.metrics import CONTENT_TYPE
+from reference_engine.server.openapi import openapi_document
 from reference_engine.server.served_model import SERVED, ServedModel
 from reference_engine.server.token_endpoints import detokenize, tokenize
 
@@ -43,6 +44,7 @@ def create_app(served: ServedModel, *, api_key: str | None = None) -> web.Applic
     app.router.add_post("/detokenize", detokenize)
     app.router.add_get("/health", health)
     app.router.add_get("/metrics", metrics)
+    app.router.add_get("/openapi.json", openapi)
     if served.host.trace_steps:
         app.router.add_get("/debug/steps", debug_steps)
     app.router.add_get("/debug/faults", debug_faults)
@@ -75,6 +77,11 @@ async def metrics(request: web.Request) -> web.Response:
     """``GET /metrics``, for Prometheus."""
     body = request.app[SERVED].metrics.exposition()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def openapi(request: web.Request) -> web.Response:
+    """``GET /openapi.json``: what this server takes, with its own limits."""
+    return _json(openapi_document(request.app[SERVED].limits))
 
 
 def _model_card(served: ServedModel) -> dict[str, object]:
