@@ -50,6 +50,9 @@ def command(
         list[str] | None, typer.Option(help="Request field NAME=JSON, sent with every request.")
     ] = None,
     warmup: Annotated[bool, typer.Option(help="Warm up first, with other prompts.")] = True,
+    workers: Annotated[
+        str, typer.Option(help="Processes to send from: N, or ray:N, or ray:N@ADDRESS.")
+    ] = "1",
     out: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the metrics as JSON instead of a table.")
@@ -64,6 +67,7 @@ def command(
     import uvloop
 
     from harness.load.bench_run import BenchPlan, bench
+    from harness.load.worker_run import WorkerPlan
 
     try:
         load: Load = RecipeLoad(_recipe(preset, requests, concurrency, rate))
@@ -71,10 +75,13 @@ def command(
             scaled = read_trace(trace, requests).scaled(time=time_scale, length=length_scale)
             load = TraceLoad(scaled, trace)
         objectives = tuple(Slo.parse(text) for text in slo or ())
+        worker_plan = WorkerPlan.parse(workers)
         extra = dict(_parameter(text) for text in param or ())
     except ValueError as error:
         raise UserError(str(error)) from None
-    plan = BenchPlan(url, load, seed, model, api_key, prompts, objectives, extra, warmup, out)
+    plan = BenchPlan(
+        url, load, seed, model, api_key, prompts, objectives, extra, warmup, worker_plan, out
+    )
     outcome = uvloop.run(bench(plan, quiet=as_json))
     if as_json:
         print(json.dumps(outcome.to_json(), indent=1))

@@ -40,10 +40,13 @@ class WorkloadRun:
         keep_raw: bool = True,
         on_end: Callable[[RequestTranscript], None] | None = None,
         on_drained: Callable[[], None] | None = None,
+        start_at_s: float | None = None,
     ) -> None:
         """``on_end`` is told of each request that ended, before its backlog is parsed;
-        ``on_drained`` when all have ended and only parsing is left.
+        ``on_drained`` when all have ended and only parsing is left. ``start_at_s`` is when to
+        begin on the clock; None: when everything is prepared.
         """
+        self._start_at_s = start_at_s
         self._workload = workload
         self._caller = caller
         self._pool = pool
@@ -96,7 +99,8 @@ class WorkloadRun:
         encoded = deque((r, self._caller.payload(r)) for r in list(queue)[:PREPARED])
         for _ in encoded:
             queue.popleft()
-        self._origin_s = now()
+        self._origin_s = now() if self._start_at_s is None else self._start_at_s
+        await self._sleep_until(0.0)
         while encoded:
             request, payload = encoded.popleft()
             if queue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from harness.load.bench_load import Load
 from harness.load.client_health import ClientHealth
 from harness.load.measurement import Measurement, measure
 from harness.load.progress import Progress
+from harness.load.worker import WorkerTask
+from harness.load.worker_run import ONE_WORKER, WorkerPlan, measure_with_workers
 from harness.metrics.request_row import to_row
 from harness.metrics.slo import Slo
 from harness.results.document import MetricRow
@@ -38,6 +41,7 @@ class BenchPlan:
     objectives: tuple[Slo, ...] = ()
     extra_params: Mapping[str, Any] | None = None
     warmup: bool = True
+    workers: WorkerPlan = ONE_WORKER
     out: Path = Path("runs")
 
 
@@ -84,8 +88,19 @@ async def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
         with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
             folder.add_workload(workload, name=plan.load.name)
-            with Progress(len(workload.requests), quiet=quiet) as progress:
-                measured = await measure(target, workload, warmup=warmup, on_end=progress.ended)
+            if plan.workers != ONE_WORKER:
+                task = WorkerTask(
+                    plan.url,
+                    model,
+                    workload,
+                    warmup,
+                    plan.api_key,
+                    extra_params=plan.extra_params or {},
+                )
+                measured = await asyncio.to_thread(measure_with_workers, plan.workers, task)
+            else:
+                with Progress(len(workload.requests), quiet=quiet) as progress:
+                    measured = await measure(target, workload, warmup=warmup, on_end=progress.ended)
             return _write(folder, plan, model, workload, measured)
     finally:
         await target.close()

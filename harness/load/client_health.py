@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -38,7 +38,8 @@ class ClientHealth:
     """What was seen; `reasons` are empty in a valid run. None where there was nothing to see.
 
     ``cpu_s`` is the process time while requests were in flight, ``cpu_total_s`` with the parsing
-    that was put off until after.
+    that was put off until after. ``clock_error_s`` bounds how far apart workers on different
+    machines began.
     """
 
     duration_s: float = 0.0
@@ -55,6 +56,8 @@ class ClientHealth:
     connections_reused: int | None = None
     connect_p50_s: float | None = None
     retries: int = 0
+    workers: int = 1
+    clock_error_s: float | None = None
     reasons: list[str] = field(default_factory=list)
 
     @property
@@ -67,6 +70,24 @@ class ClientHealth:
         numbers: dict[str, Any] = asdict(self)
         del numbers["reasons"]
         return {"valid": self.valid, "reasons": self.reasons, "numbers": numbers}
+
+
+def merged(parts: Sequence[ClientHealth]) -> ClientHealth:
+    """The health of several workers: sums of costs and counts, the worst of everything else."""
+    whole = ClientHealth(workers=len(parts))
+    for name in ("cpu_s", "cpu_total_s", "gc_pauses", "retries"):
+        setattr(whole, name, sum(getattr(part, name) for part in parts))
+    for name in ("connections_opened", "connections_reused"):
+        setattr(whole, name, sum(getattr(part, name) or 0 for part in parts))
+    for name in (
+        "duration_s", "cpu_share", "loop_lag_p50_s", "loop_lag_p99_s", "loop_lag_max_s",
+        "send_lag_p99_s", "gc_pause_max_s", "connect_p50_s", "clock_error_s",
+    ):  # fmt: skip
+        known = [v for part in parts if (v := getattr(part, name)) is not None]
+        setattr(whole, name, max(known, default=None))
+    for number, part in enumerate(parts):
+        whole.reasons += [f"worker {number}: {reason}" for reason in part.reasons]
+    return whole
 
 
 class HealthWatch:
