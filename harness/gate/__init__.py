@@ -1,0 +1,1 @@
+"""The regression gate: correctness first, then paired measurements and one stated rule."""
