@@ -12,6 +12,8 @@ import typer
 
 from harness.cli.errors import ExitStatus, UserError
 from harness.load.bench_load import Load, RecipeLoad, TraceLoad
+from harness.load.bench_run import BenchInterrupted, BenchOutcome, BenchPlan, bench
+from harness.load.worker_run import WorkerPlan
 from harness.metrics.slo import Slo
 from workloads.presets import load_preset
 from workloads.recipe import Recipe
@@ -64,11 +66,6 @@ def command(
     failures are kept by class, and a run in which the client itself was too slow is marked invalid.
     Exit status: 0 all requests ended well, 1 some failed or the run is invalid, 2 nothing measured.
     """
-    import uvloop
-
-    from harness.load.bench_run import BenchPlan, bench
-    from harness.load.worker_run import WorkerPlan
-
     try:
         load: Load = RecipeLoad(_recipe(preset, requests, concurrency, rate))
         if trace is not None:
@@ -82,19 +79,25 @@ def command(
     plan = BenchPlan(
         url, load, seed, model, api_key, prompts, objectives, extra, warmup, worker_plan, out
     )
-    outcome = uvloop.run(bench(plan, quiet=as_json))
-    if as_json:
-        print(json.dumps(outcome.to_json(), indent=1))
-    else:
-        from harness.load.bench_table import print_outcome
-
-        print_outcome(outcome)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
+    try:
+        outcome = bench(plan, quiet=as_json)
+    except BenchInterrupted as stopped:
+        _show(stopped.outcome, as_json)
+        raise
+    _show(outcome, as_json)
     if outcome.complete == 0:
         raise UserError(f"no request succeeded: {outcome.first_error}")
     if not outcome.health.valid or outcome.failed:
         sys.exit(ExitStatus.FAILED)
+
+
+def _show(outcome: BenchOutcome, as_json: bool) -> None:
+    from harness.load.bench_table import print_outcome
+
+    if as_json:
+        print(json.dumps(outcome.to_json(), indent=1))
+    else:
+        print_outcome(outcome)
 
 
 def _recipe(

@@ -123,6 +123,17 @@ class RequestRun:
         self._cancelled = True
         self._give_up(Ending.CANCELLED, "cancelled by the workload")
 
+    def interrupt(self) -> None:
+        """Hang up because the whole run is stopped."""
+        self._cancelled = True
+        stopped = (Ending.CANCELLED, "the run was stopped")
+        if self._exchange is None:
+            self.transcript.ending, self.transcript.error = stopped
+        elif self._exchange.t_end_s is None:
+            self._exchange.failure, self._exchange.t_end_s = stopped, now()
+            if self._connection is not None:
+                self._connection.abandon()
+
     # ------------------------------------------------------------------------------------------
 
     def _new_reader(self) -> AnswerReader:

@@ -151,6 +151,9 @@ class WorkloadRun:
             timer = asyncio.get_running_loop().call_later(request.cancel_after_s, run.cancel)
         try:
             await run.perform()
+        except asyncio.CancelledError:
+            run.interrupt()
+            raise
         finally:
             if timer is not None:
                 timer.cancel()

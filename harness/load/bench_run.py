@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +56,6 @@ class BenchOutcome:
     complete: int
     failed: int
     first_error: str | None
-    interrupted: bool
 
     def to_json(self) -> dict[str, Any]:
         """For machines; the run folder has more."""
@@ -65,43 +63,68 @@ class BenchOutcome:
             "folder": str(self.folder),
             "model": self.model,
             "load": self.load.name,
-            "interrupted": self.interrupted,
             "client_health": self.health.to_json(),
             "metrics": self.rows,
         }
 
 
-async def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
-    """Measure and write the run folder. Raises TargetUnusable, and UserError for the folder."""
-    target = HttpTarget(
+class BenchInterrupted(KeyboardInterrupt):
+    """The user stopped the run; ``outcome`` is what there was until then."""
+
+    def __init__(self, outcome: BenchOutcome) -> None:
+        super().__init__("interrupted")
+        self.outcome = outcome
+
+
+def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
+    """Measure and write the run folder. Raises TargetUnusable, and UserError for the folder.
+
+    Raises BenchInterrupted after Ctrl-C, when what had ended by then is written.
+    """
+    import uvloop
+
+    model = uvloop.run(_model_of(plan))
+    prompts = prompts_for(model, plan.prompts)
+    workload = plan.load.workload(prompts, plan.seed)
+    warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
+    with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
+        folder.add_workload(workload, name=plan.load.name)
+        folder.set_server(url=plan.url, model=model)
+        if plan.workers == ONE_WORKER:
+            with Progress(len(workload.requests), quiet=quiet) as progress:
+                measured = uvloop.run(_measure(plan, model, workload, warmup, progress))
+        else:
+            extra = plan.extra_params or {}
+            task = WorkerTask(plan.url, model, workload, warmup, plan.api_key, extra_params=extra)
+            measured = measure_with_workers(plan.workers, task)
+        outcome = _write(folder, plan, model, workload, measured)
+        if measured.interrupted:
+            raise BenchInterrupted(outcome)
+    return outcome
+
+
+def _target(plan: BenchPlan, model: str | None) -> HttpTarget:
+    return HttpTarget(
         plan.url,
-        model=plan.model,
+        model=model,
         api_key=plan.api_key,
         extra_params=plan.extra_params,
         keep_raw=False,
     )
+
+
+async def _model_of(plan: BenchPlan) -> str:
+    target = _target(plan, plan.model)
+    await target.discover()
+    return target.model or ""
+
+
+async def _measure(
+    plan: BenchPlan, model: str, workload: Workload, warmup: Workload | None, progress: Progress
+) -> Measurement:
+    target = _target(plan, model)
     try:
-        await target.discover()
-        model = target.model or ""
-        prompts = prompts_for(model, plan.prompts)
-        workload = plan.load.workload(prompts, plan.seed)
-        warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
-        with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
-            folder.add_workload(workload, name=plan.load.name)
-            if plan.workers != ONE_WORKER:
-                task = WorkerTask(
-                    plan.url,
-                    model,
-                    workload,
-                    warmup,
-                    plan.api_key,
-                    extra_params=plan.extra_params or {},
-                )
-                measured = await asyncio.to_thread(measure_with_workers, plan.workers, task)
-            else:
-                with Progress(len(workload.requests), quiet=quiet) as progress:
-                    measured = await measure(target, workload, warmup=warmup, on_end=progress.ended)
-            return _write(folder, plan, model, workload, measured)
+        return await measure(target, workload, warmup=warmup, on_end=progress.ended)
     finally:
         await target.close()
 
@@ -154,7 +177,6 @@ def _write(
         complete=sum(r.ending is Ending.COMPLETE for r in measured.requests),
         failed=len(failures),
         first_error=_first_error(failures),
-        interrupted=measured.interrupted,
     )
 
 

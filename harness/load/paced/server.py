@@ -54,7 +54,10 @@ class _Answer:
 
 
 class PacedServer:
-    """Serves paced completions on a port of the loopback interface until `stop` is called."""
+    """Serves paced completions on a port of the loopback interface until `stop` is called.
+
+    ``GET /paced/hanging`` tells how many answers have stopped for good, as their pace asked.
+    """
 
     def __init__(self, port: int = 0, default: Pace | None = None) -> None:
         self._default = default or Pace()
@@ -66,6 +69,7 @@ class PacedServer:
         self._due: list[tuple[float, int, int, int, _Answer]] = []
         self._order = itertools.count()
         self._running = True
+        self._hanging = 0
 
     @property
     def url(self) -> str:
@@ -155,8 +159,11 @@ class PacedServer:
             self._begin(connection, rest[:length], read_s)
         elif path.endswith(b"/models"):
             self._write(connection, json_answer(_MODELS))
+        elif path == b"/paced/hanging":
+            self._write(connection, json_answer({"answers": self._hanging}))
         else:
-            self._write(connection, json_answer({"error": {"message": "?"}}, b"404 Not Found"))
+            missing = {"error": {"message": "the paced server has no such path"}}
+            self._write(connection, json_answer(missing, b"404 Not Found"))
 
     def _begin(self, connection: _Connection, body: bytes, read_s: float) -> None:
         try:
@@ -203,6 +210,7 @@ class PacedServer:
         connection, pace = answer.connection, answer.pace
         last = first + count
         if pace.hang_at is not None and first >= pace.hang_at:
+            self._hanging += 1
             return
         if pace.reset_at is not None and first >= pace.reset_at:
             self._close(connection)
