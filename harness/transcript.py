@@ -78,11 +78,13 @@ class ChoiceTranscript:
 class RequestTranscript:
     """What happened to one request of the workload, in the client's eyes.
 
-    ``t_end_s`` is when the last byte of the answer came or the request was given up. ``t_connect_s``
-    is how long the connection took to open, None where an idle one was reused. ``retries`` counts
-    sends after a reset on a reused idle connection. ``text_tokens`` is the client's own count of
-    the whole text's tokens, where it has a tokenizer. ``raw`` has the parsed JSON events in order,
-    and the string ``[DONE]`` for a terminator; for a non-stream answer the one document.
+    ``t_end_s`` is when the last byte of the answer came or the request was given up.
+    ``t_connect_s`` is how long the connection took to open, None where an idle one was reused.
+    ``retries`` counts sends after a reset on a reused idle connection. ``text_tokens`` is the
+    client's own count of the whole text's tokens, where it has a tokenizer. The planned lengths are
+    those that the server must report: of a token-id prompt, and of an answer that must not end
+    early. ``raw`` has the parsed JSON events in order, and the string ``[DONE]`` for a terminator;
+    for a non-stream answer the one document.
     """
 
     key: str
@@ -103,6 +105,8 @@ class RequestTranscript:
     t_connect_s: float | None = None
     retries: int = 0
     text_tokens: int | None = None
+    planned_prompt_tokens: int | None = None
+    planned_output_tokens: int | None = None
 
     @property
     def first(self) -> ChoiceTranscript:

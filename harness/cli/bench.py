@@ -55,6 +55,9 @@ def command(
     workers: Annotated[
         str, typer.Option(help="Processes to send from: N, or ray:N, or ray:N@ADDRESS.")
     ] = "1",
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure the client's own error afterwards (two seconds).")
+    ] = True,
     out: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the metrics as JSON instead of a table.")
@@ -77,7 +80,18 @@ def command(
     except ValueError as error:
         raise UserError(str(error)) from None
     plan = BenchPlan(
-        url, load, seed, model, api_key, prompts, objectives, extra, warmup, worker_plan, out
+        url=url,
+        load=load,
+        seed=seed,
+        model=model,
+        api_key=api_key,
+        prompts=prompts,
+        objectives=objectives,
+        extra_params=extra,
+        warmup=warmup,
+        workers=worker_plan,
+        calibrate=calibrate,
+        out=out,
     )
     try:
         outcome = bench(plan, quiet=as_json)

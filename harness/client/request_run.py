@@ -43,6 +43,9 @@ class RequestRun:
         self._connection: HttpConnection | None = None
         self._cancelled = False
         self.transcript = RequestTranscript(request.key, Ending.COMPLETE, request.due_s)
+        if request.prompt_ids is not None:
+            self.transcript.planned_prompt_tokens = len(request.prompt_ids)
+        self.transcript.planned_output_tokens = _planned_output(request)
         self._reader = self._new_reader()
 
     @property
@@ -229,3 +232,12 @@ class RequestRun:
         if self._request.stream and not self._reader.done:
             return Ending.DISCONNECTED, "the stream ended without its terminal event [DONE]"
         return Ending.COMPLETE, None
+
+
+def _planned_output(request: WorkloadRequest) -> int | None:
+    """How many tokens the answer must have, None where the model may end it."""
+    wanted = request.params.get("max_tokens", request.params.get("max_completion_tokens"))
+    if not isinstance(wanted, int) or request.params.get("n", 1) != 1:
+        return None
+    fills = request.params.get("ignore_eos") is True or request.params.get("min_tokens") == wanted
+    return wanted if fills else None

@@ -12,6 +12,7 @@ from harness.load.bench_load import Load
 from harness.load.client_health import ClientHealth
 from harness.load.measurement import Measurement, measure
 from harness.load.progress import Progress
+from harness.load.selftest import calibrate
 from harness.load.worker import WorkerTask
 from harness.load.worker_run import ONE_WORKER, WorkerPlan, measure_with_workers
 from harness.metrics.request_row import to_row
@@ -41,6 +42,7 @@ class BenchPlan:
     extra_params: Mapping[str, Any] | None = None
     warmup: bool = True
     workers: WorkerPlan = ONE_WORKER
+    calibrate: bool = True
     out: Path = Path("runs")
 
 
@@ -97,6 +99,9 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
             extra = plan.extra_params or {}
             task = WorkerTask(plan.url, model, workload, warmup, plan.api_key, extra_params=extra)
             measured = measure_with_workers(plan.workers, task)
+        if plan.calibrate and not measured.interrupted:
+            streams = workload.concurrency or _most_in_flight(measured.requests)
+            measured.health.calibration = uvloop.run(calibrate(streams))
         outcome = _write(folder, plan, model, workload, measured)
         if measured.interrupted:
             raise BenchInterrupted(outcome)
@@ -178,6 +183,17 @@ def _write(
         failed=len(failures),
         first_error=_first_error(failures),
     )
+
+
+def _most_in_flight(requests: list[RequestTranscript]) -> int:
+    """The largest number of requests that were under way at once."""
+    changes = [(r.t_sent_s, 1) for r in requests if r.t_sent_s is not None]
+    changes += [(r.t_end_s, -1) for r in requests if r.t_sent_s is not None and r.t_end_s]
+    most = now = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
 
 
 def _first_error(failures: list[RequestTranscript]) -> str | None:

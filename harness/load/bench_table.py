@@ -17,6 +17,12 @@ def print_outcome(outcome: BenchOutcome) -> None:
         lag = health.loop_lag_p99_s
         late = f", loop lag p99 {lag * 1000:.1f} ms" if lag is not None else ""
         console.print(f"client: valid, {health.cpu_s:.2f} s of CPU{late}", highlight=False)
+    if (error := health.calibration.get("calibration_ttft_error_p99_s")) is not None:
+        gap = health.calibration["calibration_gap_error_p99_s"]
+        console.print(
+            f"client's own error, p99: TTFT {error * 1000:.2f} ms, gap {gap * 1000:.2f} ms",
+            highlight=False,
+        )
     for reason in health.reasons:
         console.print(f"[bold red]INVALID[/]: {reason}", highlight=False)
     console.print(f"run folder: {outcome.folder}", highlight=False, soft_wrap=True)

@@ -39,7 +39,7 @@ class ClientHealth:
 
     ``cpu_s`` is the process time while requests were in flight, ``cpu_total_s`` with the parsing
     that was put off until after. ``clock_error_s`` bounds how far apart workers on different
-    machines began.
+    machines began. ``calibration`` is the client's own error, measured beside the run.
     """
 
     duration_s: float = 0.0
@@ -58,6 +58,7 @@ class ClientHealth:
     retries: int = 0
     workers: int = 1
     clock_error_s: float | None = None
+    calibration: dict[str, float] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
     @property
@@ -69,6 +70,7 @@ class ClientHealth:
         """The part of the result document."""
         numbers: dict[str, Any] = asdict(self)
         del numbers["reasons"]
+        numbers.update(numbers.pop("calibration"))
         return {"valid": self.valid, "reasons": self.reasons, "numbers": numbers}
 
 

@@ -168,3 +168,23 @@ def _level(streams: int, transcript: Transcript, cpu_s: float, watch: HealthWatc
 
 def _token_documents(request: RequestTranscript) -> list[dict[str, Any]]:
     return [d for d in request.raw if isinstance(d, dict) and "paced_sent_s" in d]
+
+
+async def calibrate(streams: int) -> dict[str, float]:
+    """This machine's client error right now at about ``streams`` streams, in a few numbers.
+
+    Takes about two seconds. A result stores them beside the client's health.
+    """
+    with paced_server() as url:
+        target = HttpTarget(url)
+        await target.run(_workload(8, 8))
+        level = await measure_level(target, max(1, min(streams, 256)))
+        await target.close()
+    return {
+        "calibration_streams": float(level.streams),
+        "calibration_ttft_error_p50_s": level.ttft.p50_s,
+        "calibration_ttft_error_p99_s": level.ttft.p99_s,
+        "calibration_gap_error_p50_s": level.gap.p50_s,
+        "calibration_gap_error_p99_s": level.gap.p99_s,
+        "calibration_cpu_us_per_event": level.cpu_us_per_event,
+    }

@@ -82,6 +82,20 @@ _ALL = (
         sampled=False,
     ),
     Definition(
+        "lengths.prompt_off_plan",
+        "1",
+        "complete requests with a token-id prompt whose prompt_tokens, by the server's usage, are "
+        "not as many as were sent",
+        sampled=False,
+    ),
+    Definition(
+        "lengths.output_off_plan",
+        "1",
+        "complete requests that were to fill max_tokens (ignore_eos, or min_tokens as large) and "
+        "did not",
+        sampled=False,
+    ),
+    Definition(
         "ragged_efficiency",
         "1",
         "output tokens/s on a ragged workload / output tokens/s on a uniform one of the same "

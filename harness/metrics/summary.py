@@ -32,6 +32,7 @@ def metric_rows(
         if window is not None:
             rows += _window_rows(rows_of, everything, window)
     rows += _count_rows(rows_of, everything)
+    rows += _plan_rows(rows_of, everything)
     if objectives:
         rows.append(_goodput_row(rows_of, everything, objectives))
     return rows
@@ -138,6 +139,28 @@ def _count_rows(maker: RowMaker, requests: Sequence[RequestTranscript]) -> list[
         maker.row("tokens.text", "value", total(x.text for x in ledgers), complete),
         maker.row("tokens.chunks", "value", total(x.chunks for x in ledgers), complete),
         maker.row("tokens.mismatched_requests", "value", mismatched, complete),
+    ]
+
+
+def _plan_rows(maker: RowMaker, requests: Sequence[RequestTranscript]) -> list[MetricRow]:
+    """How many requests were not as long as planned; None where nothing was planned or told."""
+    told = [r for r in requests if r.ending is Ending.COMPLETE and r.usage is not None]
+    prompts = [
+        r.usage.prompt_tokens != r.planned_prompt_tokens
+        for r in told
+        if r.usage is not None and r.planned_prompt_tokens is not None
+    ]
+    outputs = [
+        r.usage.completion_tokens != r.planned_output_tokens
+        for r in told
+        if r.usage is not None and r.planned_output_tokens is not None
+    ]
+    return [
+        maker.row(metric_id, "value", float(sum(off)) if off else None, len(off))
+        for metric_id, off in (
+            ("lengths.prompt_off_plan", prompts),
+            ("lengths.output_off_plan", outputs),
+        )
     ]
 
 

@@ -35,7 +35,7 @@ def rows_by_id(document: dict) -> dict[tuple[str, str, str | None], float | None
 def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
     paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    flags = ["--requests", "24", "--concurrency", "8", "--out", str(tmp_path)]
+    flags = ["--no-calibrate", "--requests", "24", "--concurrency", "8", "--out", str(tmp_path)]
     run("bench", paced, "--prompts", "100:200", "--slo", "e2e.response=60", "--json", *flags)
     document = json.loads(capsys.readouterr().out)
     values = rows_by_id(document)
@@ -58,7 +58,7 @@ def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.Captur
     trace = tmp_path / "t.jsonl"
     rows = [{"arrival_s": i / 50, "prompt_tokens": 9, "output_tokens": 3} for i in range(10)]
     trace.write_text("\n".join(map(json.dumps, rows)))
-    run("bench", paced, "--trace", str(trace), "--json", "--out", str(tmp_path / "runs"))
+    run("bench", paced, "--no-calibrate", "--trace", str(trace), "--json", "--out", str(tmp_path / "runs"))
     values = rows_by_id(json.loads(capsys.readouterr().out))
     assert values["requests.complete", "value", None] == 10
     assert values["tokens.server", "value", None] == 30
@@ -67,7 +67,7 @@ def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.Captur
 def test_failures_are_counted_by_class_and_the_status_says_so(
     paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    flags = ["--requests", "4", "--no-warmup", "--json", "--out", str(tmp_path)]
+    flags = ["--no-calibrate", "--requests", "4", "--no-warmup", "--json", "--out", str(tmp_path)]
     status = run("bench", paced, "--param", 'paced={"error_at": 2}', *flags)
     assert status == 2, "nothing succeeded, so nothing was measured"
     out, err = capsys.readouterr()

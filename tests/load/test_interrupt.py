@@ -21,7 +21,7 @@ from harness.transcript import Ending
 def bench(url: str, out: Path, *flags: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "harness.cli", "bench", url, "--out", str(out), *flags]
     return subprocess.Popen(
-        [*command, "--no-warmup", "--prompts", "9:20"],
+        [*command, "--no-calibrate", "--no-warmup", "--prompts", "9:20"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
