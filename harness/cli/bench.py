@@ -6,67 +6,46 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from harness.cli import bench_options as option
 from harness.cli.errors import ExitStatus, UserError
 from harness.load.bench_load import Load, RecipeLoad, TraceLoad
 from harness.load.bench_run import BenchInterrupted, BenchOutcome, BenchPlan, bench
 from harness.load.worker_run import WorkerPlan
 from harness.metrics.slo import Slo
+from workloads.arrivals import Poisson
 from workloads.presets import load_preset
 from workloads.recipe import Recipe
 from workloads.trace_files import read_trace
 
 
 def command(
-    url: Annotated[str, typer.Argument(help="Base URL of the server, e.g. http://127.0.0.1:8000")],
-    preset: Annotated[
-        str, typer.Option(help="A preset (isobatch list presets) or the path of a .toml recipe.")
-    ] = "ragged",
-    trace: Annotated[
-        Path | None, typer.Option(help="Replay a trace file instead (isobatch trace --help).")
-    ] = None,
-    time_scale: Annotated[float, typer.Option(help="Trace: stretch time; 2 halves the rate.")] = 1,
-    length_scale: Annotated[float, typer.Option(help="Trace: scale all lengths.")] = 1,
-    requests: Annotated[int | None, typer.Option(min=1, help="How many requests to send.")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Closed loop: this many in flight.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=1e-6, help="Open loop: Poisson arrivals, requests a second.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of lengths, contents and arrivals.")] = 0,
-    model: Annotated[str | None, typer.Option(help="Model id, if the server has several.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="ISOBATCH_API_KEY", help="Sent as a bearer token.")
-    ] = None,
-    prompts: Annotated[
-        str, typer.Option(help="auto, text, or token ids to draw from, as FIRST:LAST.")
-    ] = "auto",
-    slo: Annotated[
-        list[str] | None, typer.Option(help="Objective for goodput, e.g. ttft.response=0.5")
-    ] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(help="Request field NAME=JSON, sent with every request.")
-    ] = None,
-    warmup: Annotated[bool, typer.Option(help="Warm up first, with other prompts.")] = True,
-    workers: Annotated[
-        str, typer.Option(help="Processes to send from: N, or ray:N, or ray:N@ADDRESS.")
-    ] = "1",
-    calibrate: Annotated[
-        bool, typer.Option(help="Measure the client's own error afterwards (two seconds).")
-    ] = True,
-    out: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the metrics as JSON instead of a table.")
-    ] = False,
+    url: option.Url,
+    preset: option.Preset = "ragged",
+    trace: option.TraceFile = None,
+    time_scale: option.TimeScale = 1,
+    length_scale: option.LengthScale = 1,
+    requests: option.Requests = None,
+    concurrency: option.Concurrency = None,
+    rate: option.Rate = None,
+    seed: option.Seed = 0,
+    model: option.Model = None,
+    api_key: option.ApiKey = None,
+    prompts: option.PromptKind = "auto",
+    slo: option.Slos = None,
+    param: option.Params = None,
+    warmup: option.Warmup = True,
+    workers: option.Workers = "1",
+    calibrate: option.Calibrate = True,
+    out: option.Out = Path("runs"),
+    as_json: option.Json = False,
 ) -> None:
     """Measure TTFT, gaps and throughput of any OpenAI-compatible server.
 
-    Times are stamped as each socket read happens, requests are sent when the schedule says,
-    failures are kept by class, and a run in which the client itself was too slow is marked invalid.
+    Times are the kernel's arrival times, requests are sent when the schedule says, failures are
+    kept by class, and a run in which the client itself was too slow is marked invalid.
+
     Exit status: 0 all requests ended well, 1 some failed or the run is invalid, 2 nothing measured.
     """
     try:
@@ -74,25 +53,20 @@ def command(
         if trace is not None:
             scaled = read_trace(trace, requests).scaled(time=time_scale, length=length_scale)
             load = TraceLoad(scaled, trace)
-        objectives = tuple(Slo.parse(text) for text in slo or ())
-        worker_plan = WorkerPlan.parse(workers)
-        extra = dict(_parameter(text) for text in param or ())
+        plan = BenchPlan(url, load, seed, model, api_key, prompts, warmup=warmup, out=out)
+        plan = replace(
+            plan,
+            objectives=tuple(Slo.parse(text) for text in slo or ()),
+            extra_params=dict(_parameter(text) for text in param or ()),
+            workers=WorkerPlan.parse(workers),
+            calibrate=calibrate,
+        )
     except ValueError as error:
         raise UserError(str(error)) from None
-    plan = BenchPlan(
-        url=url,
-        load=load,
-        seed=seed,
-        model=model,
-        api_key=api_key,
-        prompts=prompts,
-        objectives=objectives,
-        extra_params=extra,
-        warmup=warmup,
-        workers=worker_plan,
-        calibrate=calibrate,
-        out=out,
-    )
+    _run(plan, as_json)
+
+
+def _run(plan: BenchPlan, as_json: bool) -> None:
     try:
         outcome = bench(plan, quiet=as_json)
     except BenchInterrupted as stopped:
@@ -117,8 +91,6 @@ def _show(outcome: BenchOutcome, as_json: bool) -> None:
 def _recipe(
     preset: str, requests: int | None, concurrency: int | None, rate: float | None
 ) -> Recipe:
-    from workloads.arrivals import Poisson
-
     if rate is not None and concurrency is not None:
         raise ValueError("--rate opens the loop and --concurrency closes it: choose one")
     recipe = load_preset(preset).resized(requests=requests, concurrency=concurrency)
