@@ -28,6 +28,7 @@ _POSITION_KEY: Final = 16.0
 _TAP_KEY: Final = 64.0
 _SIGN_KEY: Final = 256.0
 _SIGN_QUERY: Final = 4096.0
+_OWN_SIGN_QUERY: Final = 1.25  # scores of +40 and -40
 _SHIFT: Final = 8  # channels
 
 
@@ -40,12 +41,16 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Average the codes of all visible tokens."""
+    """Average the codes of all visible tokens, and count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Turn the sign of mean ``index`` of the layer before into a clean pair."""
+    """Turn the sign of mean ``index`` of the layer before into a clean pair.
+
+    It attends to the tokens whose key has that sign (there must be some) and reads their values'
+    sign bit. Layer 0 has no layer before: there it looks for tokens with the new token's own sign.
+    """
 
     index: int
 
@@ -56,14 +61,10 @@ Role = Tap | Uniform | Sign
 def roles(config: ProbeConfig, level: int) -> list[Role]:
     """The role of each query head of layer ``level``.
 
-    The first layer has no mean to take the sign of; nobody would read the last layer's mean.
     Raises ValueError if there are more roles than heads.
     """
     wanted: list[Role] = [Tap(h) for h in range(len(config.taps[level]))]
-    if level + 1 < config.layers:
-        wanted.append(Uniform())
-    if level > 0:
-        wanted += [Sign(k) for k in range(config.sign_bits)]
+    wanted += [Uniform(), *(Sign(k) for k in range(config.sign_bits))]
     if len(wanted) > config.heads:
         raise ValueError(
             f"layer {level} needs {len(wanted)} heads, the configuration has {config.heads}"
@@ -84,8 +85,16 @@ class _Channels:
     def code(self, k: int) -> int:
         return (self.shift + 2 * self.config.symbol_bits + k) % self.config.head_dim
 
+    @property
+    def is_bos(self) -> int:
+        return self.code(self.config.sign_bits)
+
+    @property
+    def one(self) -> int:
+        return self.code(self.config.sign_bits + 1)
+
     def sign(self, pair_index: int) -> int:
-        start = 2 * self.config.symbol_bits + self.config.sign_bits
+        start = 2 * self.config.symbol_bits + self.config.sign_bits + 2
         aligned = -(-start // _SHIFT) * _SHIFT
         return (self.shift + aligned + pair_index) % self.config.head_dim
 
@@ -124,8 +133,7 @@ def _write_key(config: ProbeConfig, slots: Layout, turn: Rotary, key: Array) -> 
     key[turn.tap_channel, slots.not_bos] = _TAP_KEY
     key[turn.tap_channel, slots.is_bos] = _TAP_KEY * SINK_SCORE / (TARGET_SCORE - turn.peak)
     for k, channel in enumerate(turn.sign_channels):
-        key[channel, slots.codes + k] = _SIGN_KEY
-        key[channel, slots.is_bos] = _SIGN_KEY / 2
+        _write_code(slots, k, key[channel], _SIGN_KEY)
 
 
 def _write_value(
@@ -135,12 +143,18 @@ def _write_value(
     for index in range(2 * config.symbol_bits):
         value[channels.symbol(index), slots.symbol[level] + index] = 1
     for k in range(config.sign_bits):
-        value[channels.code(k), slots.codes + k] = 1
+        _write_code(slots, k, value[channels.code(k)], 1)
+        value[channels.code(k), slots.is_bos] = -0.5
         for bit in (0, 1):
-            row = value[channels.sign(2 * k + bit)]
-            row[slots.constant] = 0.5 / CONSTANT
-            row[slots.codes + k] = 0.5 if bit else -0.5
-            row[slots.is_bos] = 0.25 if bit else -0.25
+            value[channels.sign(2 * k + bit), slots.own_sign + 2 * k + bit] = 1
+    value[channels.is_bos, slots.is_bos] = 1
+    value[channels.one, slots.constant] = 1 / CONSTANT
+
+
+def _write_code(slots: Layout, k: int, row: Array, amount: float) -> None:
+    """Plus or minus ``amount`` by sign bit ``k`` of the token itself."""
+    row[slots.own_sign + 2 * k + 1] = amount
+    row[slots.own_sign + 2 * k] = -amount
 
 
 def _write_query(
@@ -159,6 +173,8 @@ def _write_query(
             query[turn.tap_channel, slots.constant] = content / CONSTANT
         case Uniform():
             pass
+        case Sign(index) if level == 0:
+            _write_code(slots, index, query[turn.sign_channels[index]], _OWN_SIGN_QUERY)
         case Sign(index):
             query[turn.sign_channels[index], slots.mean[level - 1] + index] = _SIGN_QUERY
 
@@ -178,9 +194,14 @@ def _write_output(
             for pair_index in range(2 * config.symbol_bits):
                 row = slots.fetched[level][index] + pair_index
                 output[row, channels.symbol(pair_index)] = share
+            if index == 0:
+                amount = share * slots.mlp_ballast_value[level]
+                output[slots.mlp_ballast[level], channels.one] = amount
         case Uniform():
             for k in range(config.sign_bits):
                 output[slots.mean[level] + k, channels.code(k)] = share * MEAN_SCALE
+            if level == 0:
+                output[slots.inverse_length, channels.is_bos] = share * MEAN_SCALE
         case Sign(index):
             for bit in (0, 1):
                 row = slots.sign[level] + 2 * index + bit

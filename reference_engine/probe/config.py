@@ -40,14 +40,14 @@ class ProbeConfig:
 
     name: str
     taps: tuple[tuple[int, ...], ...] = (
-        (1, 17, 64, 255),
-        (2, 16, 129),
+        (1, 17, 255),
+        (2, 16, 64),
         (3, 32, 511),
         (1, 31, 256),
         (2, 33, 127),
         (1, 15, 65),
     )
-    rotations: tuple[int, ...] = (0, 1, 2, 3)
+    rotations: tuple[int, ...] = (0, 1, 2)
     own_rotation: int = 1
     symbol_bits: int = 4
     shown_bits: int = 2

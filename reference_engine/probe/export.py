@@ -75,7 +75,7 @@ def _documents(config: ProbeConfig, dtype: str) -> dict[str, dict[str, Any]]:
 def model_document(config: ProbeConfig, dtype: str) -> dict[str, Any]:
     """The content of ``config.json``, readable by old and new versions of transformers."""
     from reference_engine.probe.layout import layout
-    from reference_engine.probe.weights import intermediate_size
+    from reference_engine.probe.mlp_weights import intermediate_size
 
     return {
         "architectures": ["LlamaForCausalLM"],

@@ -1,0 +1,202 @@
+"""How often each kind of cache fault changes the answer, measured on the real weights."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from reference_engine.probe.config import BOS_ID, FIRST_BYTE_ID, ProbeConfig
+from reference_engine.probe.rule import Rule
+from reference_engine.probe.sensitivity.balance import balanced_prompt
+from reference_engine.probe.sensitivity.cache_faults import CacheFault, Places, Scope
+from reference_engine.probe.sensitivity.cache_model import CacheModel, OpenCache
+from reference_engine.probe.vocabulary import vocabulary
+
+HORIZONS: Final = (8, 24, 64)
+PROMPT_TOKENS: Final = (40, 72, 129, 200, 300)
+CERTAINTY: Final = 0.9999
+_Z: Final = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``hits`` of ``tries``."""
+
+    hits: int
+    tries: int
+
+    @property
+    def value(self) -> float:
+        """The plain proportion."""
+        return self.hits / self.tries
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% confidence interval after Wilson (1927)."""
+        square = _Z * _Z
+        centre = (self.hits + square / 2) / (self.tries + square)
+        spread = self.hits * (self.tries - self.hits) / self.tries + square / 4
+        half = _Z * math.sqrt(spread) / (self.tries + square)
+        return max(centre - half, 0.0), min(centre + half, 1.0)
+
+    @property
+    def requests_for_certainty(self) -> int | None:
+        """Requests after which at least one shows the fault with probability 0.9999.
+
+        Reckoned from the lower end of the interval; None where no request showed it.
+        """
+        low = self.interval[0]
+        if self.hits == 0 or low <= 0:
+            return None
+        return 1 if low >= CERTAINTY else math.ceil(math.log(1 - CERTAINTY) / math.log1p(-low))
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """For one kind of fault: how many answers differed within each horizon, in tokens.
+
+    ``by_layer[l]`` counts within 24 tokens, for faults that hit one layer.
+    """
+
+    fault: CacheFault
+    rates: Mapping[int, Rate]
+    by_layer: Mapping[int, Rate]
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain JSON object."""
+        return {
+            "fault": self.fault.name,
+            "sentence": self.fault.sentence,
+            "scope": self.fault.scope.value,
+            "rates": {
+                str(tokens): {
+                    "hits": rate.hits,
+                    "tries": rate.tries,
+                    "value": round(rate.value, 4),
+                    "interval_95": [round(end, 4) for end in rate.interval],
+                }
+                for tokens, rate in self.rates.items()
+            },
+            "requests_for_0.9999_at_24_tokens": self.rates[24].requests_for_certainty,
+            "by_layer_at_24_tokens": {
+                str(layer): [rate.hits, rate.tries] for layer, rate in self.by_layer.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Prompts of one length, their healthy cache and logits, and the right answers."""
+
+    prompts: Tensor
+    cache: OpenCache
+    logits: Tensor
+    answers: Tensor
+
+
+def measure(
+    config: ProbeConfig,
+    faults: Sequence[CacheFault],
+    *,
+    requests_per_length: int = 48,
+    lengths: Sequence[int] = PROMPT_TOKENS,
+    balanced: bool = True,
+    seed: int = 0,
+) -> Iterator[Detection]:
+    """Break the cache of every request with each fault and see when its answer first differs.
+
+    For each length of ``lengths`` there are ``requests_per_length`` random prompts, ending with all
+    sums near zero if ``balanced``. EOS is ignored, so every answer has 64 tokens.
+    """
+    model, rng = CacheModel(config), random.Random(seed)
+    tokens = max(HORIZONS)
+    with torch.inference_mode():
+        batches = [
+            _batch(model, [_prompt(config, n, balanced, rng) for _ in range(requests_per_length)])
+            for n in lengths
+        ]
+        for fault in faults:
+            generator = torch.Generator().manual_seed(seed)
+            firsts, layers = [], []
+            for batch in batches:
+                places = _places(config, batch, fault, generator)
+                answers = _broken_answers(model, batch, fault, places, tokens)
+                firsts += _first_differences(answers, batch.answers)
+                layers += places.layers
+            yield _detection(fault, firsts, layers)
+
+
+def _prompt(config: ProbeConfig, tokens: int, balanced: bool, rng: random.Random) -> list[int]:
+    if balanced:
+        return balanced_prompt(config, tokens, rng)
+    return [BOS_ID] + [rng.randrange(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) for _ in range(tokens - 1)]
+
+
+def _batch(model: CacheModel, prompts: list[list[int]]) -> _Batch:
+    rule, tokens = Rule(model.config), max(HORIZONS)
+    answers = [rule.generate(ids, tokens, ignore_eos=True).token_ids for ids in prompts]
+    ids = torch.tensor(prompts)
+    cache, logits = model.prefill(ids, tokens)
+    return _Batch(ids, cache, logits, torch.tensor(answers))
+
+
+def _places(
+    config: ProbeConfig, batch: _Batch, fault: CacheFault, generator: torch.Generator
+) -> Places:
+    """A random slot in each request, and another of the request whose symbol differs."""
+    requests, tokens = batch.prompts.shape
+    symbols = torch.tensor(vocabulary(config).symbols)[batch.prompts]
+    slot = torch.randint(1, tokens, (requests,), generator=generator)
+    other = torch.empty_like(slot)
+    for row in range(requests):
+        differs = (symbols[row] != symbols[row, slot[row]]).nonzero().flatten()
+        differs = differs[differs > 0]
+        pick = torch.randint(len(differs), (1,), generator=generator)
+        other[row] = differs[pick].item()
+    layers = [
+        [row % config.layers] if fault.scope is Scope.ONE_LAYER else list(range(config.layers))
+        for row in range(requests)
+    ]
+    return Places(torch.arange(requests), slot, other, layers, generator)
+
+
+def _broken_answers(
+    model: CacheModel, batch: _Batch, fault: CacheFault, places: Places, tokens: int
+) -> Tensor:
+    """What the model answers, greedily, with the fault in its cache: [requests, tokens]."""
+    if fault.sees_ahead:
+        cache, logits = model.prefill(batch.prompts, tokens, fault.sees_ahead)
+    else:
+        cache, logits = batch.cache.copy(), batch.logits
+    fault.apply(cache, places)
+    answers = [logits.argmax(-1)]
+    while len(answers) < tokens:
+        answers.append(model.step(answers[-1], cache).argmax(-1))
+    return torch.stack(answers, dim=1)
+
+
+def _first_differences(answers: Tensor, right: Tensor) -> list[int | None]:
+    """The index of each request's first wrong token, None where all are right."""
+    wrong = answers != right
+    return [int(row.nonzero()[0]) if bool(row.any()) else None for row in wrong]
+
+
+def _detection(
+    fault: CacheFault, firsts: Sequence[int | None], layers: Sequence[list[int]]
+) -> Detection:
+    def rate(tokens: int, among: Sequence[int | None]) -> Rate:
+        return Rate(sum(f is not None and f < tokens for f in among), len(among))
+
+    by_layer = {}
+    if fault.scope is Scope.ONE_LAYER:
+        for layer in sorted({hit[0] for hit in layers}):
+            mine = [f for f, hit in zip(firsts, layers, strict=True) if hit[0] == layer]
+            by_layer[layer] = rate(24, mine)
+    return Detection(fault, {tokens: rate(tokens, firsts) for tokens in HORIZONS}, by_layer)
