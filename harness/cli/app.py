@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "metrics": ("harness.cli.metrics", "Compute a run's metrics again from its raw rows."),
     "trace": ("harness.cli.trace", "Describe a request trace, or fit a recipe to it."),
     "selftest": ("harness.cli.selftest", "Measure this client's own error and cost."),
+    "gate": ("harness.cli.gate", "Decide whether one server is a regression of another."),
     "results": ("harness.cli.results", "Show, draw, verify and export run folders."),
     "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),
 }

@@ -137,6 +137,17 @@ class RawFile(TypedDict):
     sha256: str
 
 
+class GateSection(TypedDict):
+    """What a gate concluded; ``metrics`` hold each guarded metric's interval and outcome."""
+
+    outcome: str
+    paired: bool
+    pairs: int
+    reasons: list[str]
+    broken_checks: list[str]
+    metrics: list[dict[str, Any]]
+
+
 class ResultDocument(TypedDict):
     """One run. Times are RFC 3339 in UTC; ``duration_s`` is on the monotonic clock."""
 
@@ -158,6 +169,7 @@ class ResultDocument(TypedDict):
     verdicts: list[VerdictRow]
     metrics: list[MetricRow]
     raw: list[RawFile]
+    gate: NotRequired[GateSection]
 
 
 @cache

@@ -25,6 +25,7 @@ from harness.results.document import (
     RESULT_FILE,
     ClientHealth,
     FailureRow,
+    GateSection,
     MetricRow,
     ResultDocument,
     Server,
@@ -111,6 +112,11 @@ class RunFolder:
     def set_client_health(self, health: ClientHealth) -> None:
         """Record whether the client kept its own promises, and save."""
         self.document["client_health"] = health
+        self.save()
+
+    def set_gate(self, gate: GateSection) -> None:
+        """Record what a gate concluded, and save."""
+        self.document["gate"] = gate
         self.save()
 
     def write_file(self, name: str, content: bytes) -> Path:

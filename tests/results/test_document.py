@@ -31,6 +31,7 @@ SHAPES = [
     (doc.VerdictRow, ("$defs", "verdict")),
     (doc.MetricRow, ("$defs", "metric")),
     (doc.RawFile, ("$defs", "raw")),
+    (doc.GateSection, ("properties", "gate")),
 ]
 
 
