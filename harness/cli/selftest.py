@@ -14,6 +14,9 @@ def command(
     streams: Annotated[
         str, typer.Option(help="How many streams at once, several levels separated by commas.")
     ] = "1,32,128,256,512,1024",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Requests a stream, one after another (2 to 8).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure this client against a built-in server that records when it sent each event.
@@ -33,7 +36,7 @@ def command(
         raise UserError(f"--streams {streams!r}: expected numbers such as 1,32,256") from None
     if min(levels) < 1:
         raise UserError("--streams: at least 1 stream is needed")
-    done = run_selftest(levels)
+    done = run_selftest(levels, rounds=rounds)
     rate = best_rate(done)
     if as_json:
         document = {"levels": [x.to_json() for x in done], "best_events_per_s": rate}

@@ -75,15 +75,13 @@ def run_selftest(
     levels: Sequence[int] = LEVELS,
     *,
     on_level: Callable[[Level], None] | None = None,
-    url: str | None = None,
+    rounds: int | None = None,
 ) -> list[Level]:
-    """Measure each level against a paced server of our own, or the one at ``url``."""
+    """Measure each level against a paced server in a process of its own."""
     import uvloop
 
-    if url is not None:
-        return uvloop.run(_levels(url, levels, on_level))
-    with paced_server() as own:
-        return uvloop.run(_levels(own, levels, on_level))
+    with paced_server() as url:
+        return uvloop.run(_levels(url, levels, on_level, rounds))
 
 
 def best_rate(levels: Sequence[Level]) -> float | None:
@@ -97,13 +95,16 @@ def best_rate(levels: Sequence[Level]) -> float | None:
 
 
 async def _levels(
-    url: str, levels: Sequence[int], on_level: Callable[[Level], None] | None
+    url: str,
+    levels: Sequence[int],
+    on_level: Callable[[Level], None] | None,
+    rounds: int | None,
 ) -> list[Level]:
     done = []
     target = HttpTarget(url)
     await target.run(_workload(8, 8))
     for streams in levels:
-        level = await measure_level(target, streams)
+        level = await measure_level(target, streams, rounds)
         done.append(level)
         if on_level is not None:
             on_level(level)
@@ -112,10 +113,11 @@ async def _levels(
     return done
 
 
-async def measure_level(target: HttpTarget, streams: int) -> Level:
-    """Run ``streams`` at once, each of them a few times, and compare with what was sent."""
-    requests = streams * max(2, min(8, 256 // streams))
-    workload = _workload(requests, streams)
+async def measure_level(target: HttpTarget, streams: int, rounds: int | None = None) -> Level:
+    """Run ``streams`` at once, ``rounds`` times over, and compare with what was sent."""
+    if rounds is None:
+        rounds = max(2, min(8, 256 // streams))
+    workload = _workload(streams * rounds, streams)
     started_s = time.process_time()
     watch = HealthWatch()
     async with watch:
@@ -178,7 +180,7 @@ async def calibrate(streams: int) -> dict[str, float]:
     with paced_server() as url:
         target = HttpTarget(url)
         await target.run(_workload(8, 8))
-        level = await measure_level(target, max(1, min(streams, 256)))
+        level = await measure_level(target, max(1, min(streams, 256)), rounds=2)
         await target.close()
     return {
         "calibration_streams": float(level.streams),

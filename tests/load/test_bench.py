@@ -58,7 +58,16 @@ def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.Captur
     trace = tmp_path / "t.jsonl"
     rows = [{"arrival_s": i / 50, "prompt_tokens": 9, "output_tokens": 3} for i in range(10)]
     trace.write_text("\n".join(map(json.dumps, rows)))
-    run("bench", paced, "--no-calibrate", "--trace", str(trace), "--json", "--out", str(tmp_path / "runs"))
+    run(
+        "bench",
+        paced,
+        "--no-calibrate",
+        "--trace",
+        str(trace),
+        "--json",
+        "--out",
+        str(tmp_path / "runs"),
+    )
     values = rows_by_id(json.loads(capsys.readouterr().out))
     assert values["requests.complete", "value", None] == 10
     assert values["tokens.server", "value", None] == 30
