@@ -11,6 +11,7 @@ from harness.checks.session import Session
 from harness.checks.suite import Progress
 from harness.cli.verdict_table import VerdictTable
 from harness.results.run_folder import RunFolder
+from harness.results.server_identity import discover_server
 from harness.verdict import CheckResult
 
 
@@ -40,6 +41,7 @@ class RunRecord:
         folder = RunFolder.create(self._out, kind="check", command=self._command)
         self.folder = self._stack.enter_context(folder)
         model = getattr(session.target, "model", None)
+        self.folder.set_server(**discover_server(self._url, model=model))
         self.folder.set_server(
             url=self._url, model=model, sources={"url": "given", "model": "discovered"}
         )

@@ -19,6 +19,7 @@ from harness.metrics.request_row import to_row
 from harness.metrics.slo import Slo
 from harness.results.document import MetricRow
 from harness.results.run_folder import RunFolder
+from harness.results.server_identity import discover_server
 from harness.targets.http import HttpTarget
 from harness.targets.target import TargetUnusable
 from harness.transcript import Ending, RequestTranscript
@@ -91,7 +92,8 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
     warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
     with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
         folder.add_workload(workload, name=plan.load.name)
-        folder.set_server(url=plan.url, model=model)
+        folder.set_server(**discover_server(plan.url, api_key=plan.api_key, model=model))
+        folder.set_server(url=plan.url, model=model, sources={"url": "given"})
         if plan.workers == ONE_WORKER:
             with Progress(len(workload.requests), quiet=quiet) as progress:
                 measured = uvloop.run(_measure(plan, model, workload, warmup, progress))

@@ -56,7 +56,8 @@ class RunFolder:
     def create(cls, parent: Path, *, kind: str, command: Sequence[str]) -> Self:
         """Make ``parent/<time>-<kind>-<random>`` and write the first document into it.
 
-        ``kind`` is a word such as check, bench or demo. Raises RunFolderError when ``parent``
+        ``kind`` is a word such as check, bench or demo. Of ``command``'s program only the name is
+        kept: where it is installed is nobody's business. Raises RunFolderError when ``parent``
         cannot be written.
         """
         now = datetime.now(UTC)
@@ -201,7 +202,7 @@ def _new_document(run_id: str, kind: str, command: Sequence[str], now: datetime)
         "kind": kind,
         "status": "running",
         "error": None,
-        "command": list(command),
+        "command": [Path(word).name if i == 0 else word for i, word in enumerate(command)],
         "started_at": _rfc3339(now),
         "ended_at": None,
         "duration_s": None,
