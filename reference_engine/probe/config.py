@@ -11,7 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-FORMAT: Final = "isobatch.probe/1"
+# Of the rule: raised whenever an answer changes, so that a checkpoint of an older isobatch is not
+# judged by a newer rule. It is part of the file format and of every model's name.
+REVISION: Final = 2
+FORMAT: Final = f"isobatch.probe/{REVISION}"
 
 PAD_ID: Final = 0
 BOS_ID: Final = 1
@@ -123,12 +126,16 @@ class ProbeConfig:
             raise ValueError(f"not a probe configuration: {error}") from None
 
 
-_PLAIN: Final = ProbeConfig(name="isobatch-probe-plain")
+def _name(variant: str) -> str:
+    return f"isobatch-probe-{variant}-r{REVISION}"
+
+
+_PLAIN: Final = ProbeConfig(name=_name("plain"))
 
 VARIANTS: Final[Mapping[str, ProbeConfig]] = MappingProxyType(
     {
         "plain": _PLAIN,
-        "utf8": replace(_PLAIN, name="isobatch-probe-utf8", alphabet=SPLIT_CHARACTERS),
-        "eos": replace(_PLAIN, name="isobatch-probe-eos", ends_itself=True),
+        "utf8": replace(_PLAIN, name=_name("utf8"), alphabet=SPLIT_CHARACTERS),
+        "eos": replace(_PLAIN, name=_name("eos"), ends_itself=True),
     }
 )

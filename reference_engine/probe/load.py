@@ -23,7 +23,9 @@ def load_probe_config(directory: str | Path) -> ProbeConfig:
     except ValueError as error:
         raise NotAProbe(f"{path} is not JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise NotAProbe(f"{path} is not a probe description of format {FORMAT}")
+        raise NotAProbe(
+            f"{path} is not a probe description of format {FORMAT}; export the probe again"
+        )
     try:
         return ProbeConfig.from_json(document["config"])
     except (KeyError, ValueError) as error:

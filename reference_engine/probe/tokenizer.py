@@ -24,51 +24,21 @@ def tokenizer_document(config: ProbeConfig) -> dict[str, Any]:
     table = vocabulary(config)
     names = ["".join(characters[value] for value in text) for text in table.texts]
     merged = [table.texts[i] for i in table.output_ids if len(table.texts[i]) > 1]
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": False,
+    }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {
-                "id": token_id,
-                "content": text,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": token_id != UNDEFINED_ID,
-            }
-            for token_id, text in SPECIAL_TEXTS.items()
-        ],
+        "added_tokens": [_added(token_id) for token_id in SPECIAL_TEXTS],
         "normalizer": None,
-        "pre_tokenizer": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": False,
-            "use_regex": False,
-        },
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [_special(BOS_ID), {"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [
-                _special(BOS_ID),
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"Sequence": {"id": "B", "type_id": 0}},
-            ],
-            "special_tokens": {
-                SPECIAL_TEXTS[BOS_ID]: {
-                    "id": SPECIAL_TEXTS[BOS_ID],
-                    "ids": [BOS_ID],
-                    "tokens": [SPECIAL_TEXTS[BOS_ID]],
-                }
-            },
-        },
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": False,
-            "use_regex": False,
-        },
+        "pre_tokenizer": byte_level,
+        "post_processor": _bos_in_front(),
+        "decoder": byte_level,
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -84,8 +54,29 @@ def tokenizer_document(config: ProbeConfig) -> dict[str, Any]:
     }
 
 
-def _special(token_id: int) -> dict[str, Any]:
-    return {"SpecialToken": {"id": SPECIAL_TEXTS[token_id], "type_id": 0}}
+def _added(token_id: int) -> dict[str, Any]:
+    """UNDEFINED is not special: where it appears, it must be seen."""
+    return {
+        "id": token_id,
+        "content": SPECIAL_TEXTS[token_id],
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": token_id != UNDEFINED_ID,
+    }
+
+
+def _bos_in_front() -> dict[str, Any]:
+    bos = SPECIAL_TEXTS[BOS_ID]
+    start = {"SpecialToken": {"id": bos, "type_id": 0}}
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, first],
+        "pair": [start, first, second],
+        "special_tokens": {bos: {"id": bos, "ids": [BOS_ID], "tokens": [bos]}},
+    }
 
 
 def tokenizer_config_document(config: ProbeConfig) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from harness.results import read_result
 from reference_engine.probe import VARIANTS, export_probe
 
 SLOWED = Path(__file__).with_name("slowed_server.py")
-SERVE = "--port 0 --name isobatch-probe-plain"
+SERVE = f"--port 0 --name {VARIANTS['plain'].name}"
 
 
 @pytest.fixture(scope="module")

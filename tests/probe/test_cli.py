@@ -33,7 +33,7 @@ def test_expect_prints_the_rules_answer(capsys: pytest.CaptureFixture[str]) -> N
     answer = Rule(VARIANTS["eos"]).generate([1, 17, 42], 16)
     assert document["token_ids"] == list(answer.token_ids)
     assert document["finish_reason"] == answer.finish_reason
-    assert document["model"] == "isobatch-probe-eos"
+    assert document["model"] == VARIANTS["eos"].name
 
 
 def test_expect_takes_text_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +45,7 @@ def test_expect_takes_text_and_explains(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_export_writes_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = output(["export", str(tmp_path / "new"), "--variant", "plain"], capsys)
-    assert "isobatch-probe-plain" in printed
+    assert VARIANTS["plain"].name in printed
     assert load_probe_config(tmp_path / "new") == VARIANTS["plain"]
 
 

@@ -16,6 +16,7 @@ from reference_engine.probe import (
     export_probe,
     load_probe_config,
 )
+from reference_engine.probe.config import FORMAT
 from tests.probe.conftest import Exported
 
 LARGEST_MB = 25
@@ -70,8 +71,9 @@ def test_an_unknown_dtype_is_one_clear_sentence(tmp_path: Path) -> None:
         (None, "No such file"),
         ("{", "not JSON"),
         ("[]", "not a probe description"),
-        (json.dumps({"format": "isobatch.probe/1"}), "config"),
-        (json.dumps({"format": "isobatch.probe/1", "config": {"name": "x"}}), "taps"),
+        (json.dumps({"format": "isobatch.probe/1"}), "export the probe again"),
+        (json.dumps({"format": FORMAT}), "config"),
+        (json.dumps({"format": FORMAT, "config": {"name": "x"}}), "taps"),
     ],
 )
 def test_a_folder_that_is_no_probe_says_so(content: str | None, part: str, tmp_path: Path) -> None:

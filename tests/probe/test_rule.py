@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from fractions import Fraction
@@ -9,10 +10,15 @@ from fractions import Fraction
 import pytest
 
 from reference_engine.probe import VARIANTS, ProbeConfig, Rule, vocabulary
-from reference_engine.probe.config import BOS_ID, EOS_ID
+from reference_engine.probe.config import BOS_ID, EOS_ID, REVISION
 from reference_engine.probe.rule import end_condition, layer_constant
 
 PLAIN, EOS = VARIANTS["plain"], VARIANTS["eos"]
+DIGESTS = {
+    "plain": "ed69933711da8748",
+    "utf8": "4a84dcc3a0907dec",
+    "eos": "5391aa8fc88b8430",
+}
 
 
 def random_prompt(rng: random.Random, tokens: int) -> list[int]:
@@ -141,3 +147,18 @@ def test_bad_prompts_are_refused_in_words(ids: list[int], part: str) -> None:
 def test_the_configuration_survives_its_json_form() -> None:
     for config in VARIANTS.values():
         assert ProbeConfig.from_json(config.to_json()) == config
+
+
+def test_answers_change_only_with_the_revision() -> None:
+    """If this fails, the rule changed: raise `REVISION` and put the new digest here."""
+    rng = random.Random(6)
+    prompts = [random_prompt(rng, tokens) for tokens in (1, 5, 40, 700)]
+    answers = {
+        name: [Rule(config).generate(ids, 40, ignore_eos=True).token_ids for ids in prompts]
+        for name, config in VARIANTS.items()
+    }
+    digests = {
+        name: hashlib.sha256(repr(given).encode()).hexdigest()[:16]
+        for name, given in answers.items()
+    }
+    assert (REVISION, digests) == (2, DIGESTS)

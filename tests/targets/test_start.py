@@ -11,6 +11,7 @@ import pytest
 from harness.targets.recipe import Recipe, load_recipe
 from harness.targets.start import served_by_recipe
 from harness.targets.target import TargetUnusable
+from reference_engine.probe import VARIANTS
 
 SERVER = """
 import http.server, json, os, sys
@@ -79,7 +80,7 @@ def test_the_server_runs_with_the_arguments_of_recipe_device_and_variant(tmp_pat
         port, model, name, *rest = seen["words"]
         assert server.url.endswith(f":{port}")
         assert (Path(model) / "model.safetensors").is_file()
-        assert name == server.model_id == "isobatch-probe-eos"
+        assert name == server.model_id == VARIANTS["eos"].name
         assert rest == ["float16", "--cpu", "--small"]
         assert seen["room"] == "2"
         assert server.version == "fake 1.2"
