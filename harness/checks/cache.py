@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from harness.checks.assertions import assert_that
 from harness.checks.capabilities import Capability
-from harness.checks.context import CheckContext, Run, after, hanging_up
+from harness.checks.context import CheckContext
 from harness.checks.draws import contents, edges
 from harness.checks.evidence import cached_tokens
+from harness.checks.example import Run, after, hanging_up
 from harness.checks.registry import check
 from harness.oracles.oracle import Prompt
 from workloads.workload import WorkloadRequest

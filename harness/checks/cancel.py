@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from harness.checks.assertions import assert_that
 from harness.checks.capabilities import Capability
-from harness.checks.context import CheckContext, Run, after, hanging_up
+from harness.checks.context import CheckContext
+from harness.checks.example import Run, after, hanging_up
 from harness.checks.gauges import Gauge
 from harness.checks.registry import check
 from harness.checks.scheduling import settled_gauges

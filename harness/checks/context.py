@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from hypothesis import strategies as st
 
-from harness.checks.assertions import PropertyBroken, assert_complete
+from harness.checks.assertions import PropertyBroken, assert_complete, assert_equal
 from harness.checks.capabilities import Capabilities, Capability
 from harness.checks.draws import COMMON_SIZES, Draws, contents, prompt_lengths
 from harness.checks.evidence import interleaved_pairs, peak_overlap
+from harness.checks.example import NotApplicable, Run, Tally
 from harness.checks.gauges import Gauge, read_gauges
 from harness.checks.session import Session
 from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
 from harness.transcript import Ending, RequestTranscript, Transcript
-from workloads.workload import AfterTokens, Workload, WorkloadRequest
-
-
-class NotApplicable(BaseException):
-    """The check cannot say anything about this server, for the reason given.
-
-    Not an Exception, so that it passes through Hypothesis, which would take it for a failure.
-    """
-
-
-@dataclass(slots=True)
-class Tally:
-    """What one check has spent and seen so far, over all its examples."""
-
-    requests: int = 0
-    tie_flips: int = 0
-    judged: int = 0
-    evidence: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Run:
-    """A workload that was run, and what came back."""
-
-    workload: Workload
-    transcript: Transcript
-
-    def __getitem__(self, key: str) -> RequestTranscript:
-        return self.transcript[key]
-
-    @property
-    def answers(self) -> list[RequestTranscript]:
-        """What came back for each request, in order of submission."""
-        return list(self.transcript.requests.values())
+from workloads.workload import Workload, WorkloadRequest
 
 
 class CheckContext:
@@ -102,7 +70,8 @@ class CheckContext:
         self, key: str, prompt: Prompt, max_tokens: int, *, stream: bool = True, **params: Any
     ) -> WorkloadRequest:
         """A greedy request; token ids go out and are asked for where the server takes them."""
-        fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0} | params
+        extra = self.session.oracle.extra_params
+        fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0, **extra} | params
         if Capability.TOKEN_IDS_OUT in self.capabilities:
             fields.setdefault("return_token_ids", True)
         if prompt.ids is not None and Capability.TOKEN_ID_PROMPTS in self.capabilities:
@@ -190,6 +159,26 @@ class CheckContext:
         run.transcript = await self.session.asker.run(run.workload)
         return run
 
+    async def run_fairly(self, *requests: WorkloadRequest) -> Run:
+        """All at once where the oracle is exact; else one by one, so that no tie can flip."""
+        if self.session.oracle.exact:
+            return await self.run(*requests)
+        runs = [await self.run(request) for request in requests]
+        merged = Run(Workload(tuple(requests), origin=f"check {self.check_id}"), Transcript())
+        for run in runs:
+            merged.transcript.requests.update(run.transcript.requests)
+        return merged
+
+    async def is_exact(self, request: WorkloadRequest, answer: RequestTranscript) -> bool:
+        """Whether the answer is the expected one to the last token, ties not allowed."""
+        if self.session.oracle.exact:
+            return True
+        try:
+            judgement = await self.session.oracle.judge(request, answer)
+        except NotPredictable:
+            return False
+        return judgement.agreement is Agreement.EXACT
+
     async def expect(self, request: WorkloadRequest) -> Expected:
         """The right answer."""
         return await self.session.oracle.expect(request)
@@ -231,6 +220,7 @@ class CheckContext:
         try:
             judgement = await self.session.oracle.judge(request, answer, neighbours)
         except NotPredictable:
+            self.tally.unjudged += 1
             return
         self._take(judgement, request.key, "its answer alone")
 
@@ -255,8 +245,26 @@ class CheckContext:
     async def assert_same_answer(self, first: RequestTranscript, second: RequestTranscript) -> None:
         """Two answers to one request are equal, or part only at a near-tie."""
         __tracebackhide__ = True
-        judgement = self.session.oracle.compare(first, second)
+        try:
+            judgement = self.session.oracle.compare(first, second)
+        except NotPredictable:
+            self.tally.unjudged += 1
+            return
         self._take(judgement, second.key, "the answer that it was given before")
+
+    async def assert_choices(
+        self, request: WorkloadRequest, answer: RequestTranscript, count: int
+    ) -> None:
+        """A greedy request for ``count`` choices got each of them, whole and right."""
+        __tracebackhide__ = True
+        key = answer.key
+        assert_equal(f"the choices of {key}", sorted(answer.choices), [*range(count)], key=key)
+        expected = await self.expect(replace(request, params={**request.params, "n": 1}))
+        for index, choice in sorted(answer.choices.items()):
+            what = f"choice {index} of {key}"
+            assert_equal(f"finish reasons of {what}", len(choice.finish_reasons), 1, key=key)
+            if self.session.oracle.exact:
+                assert_equal(what, choice.text, expected.text, key=key)
 
     def evidence(self, name: str, value: float) -> None:
         """Record the largest ``value`` seen; a check lists in ``shows`` the least it needs."""
@@ -270,23 +278,3 @@ class CheckContext:
     def unsupported(self, reason: str) -> NoReturn:
         """End the check: the server cannot do what it needs."""
         raise NotApplicable(reason)
-
-
-def at(request: WorkloadRequest, due_s: float) -> WorkloadRequest:
-    """The request, sent ``due_s`` seconds after the run begins."""
-    return replace(request, due_s=due_s)
-
-
-def after(request: WorkloadRequest, key: str, tokens: int = 1) -> WorkloadRequest:
-    """The request, sent once ``tokens`` chunks of request ``key`` have arrived."""
-    return replace(request, after=AfterTokens(key, tokens))
-
-
-def hanging_up(request: WorkloadRequest, *, after_tokens: int) -> WorkloadRequest:
-    """The request, whose client closes the connection after so many chunks."""
-    return replace(request, cancel_after_tokens=after_tokens)
-
-
-def renamed(request: WorkloadRequest, key: str) -> WorkloadRequest:
-    """The same request under another key."""
-    return replace(request, key=key)

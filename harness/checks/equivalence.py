@@ -7,8 +7,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from harness.checks.capabilities import Capability
-from harness.checks.context import CheckContext, after, at
+from harness.checks.context import CheckContext
 from harness.checks.draws import edges
+from harness.checks.example import after, at
 from harness.checks.registry import check
 
 _OVERLAP = {"interleaved_pairs": 1}

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from harness.checks.assertions import assert_equal, assert_refused, assert_that
+from harness.checks.assertions import assert_refused, assert_that
 from harness.checks.capabilities import Capability
-from harness.checks.context import CheckContext, after, hanging_up
+from harness.checks.context import CheckContext
 from harness.checks.draws import contents
+from harness.checks.example import after, hanging_up
 from harness.checks.registry import check
 
 _OVERLAP = {"interleaved_pairs": 1}
@@ -29,14 +30,14 @@ async def neighbour_swap(ctx: CheckContext) -> None:
     contents_seen = ctx.draw(
         st.lists(contents(), min_size=2, max_size=2, unique=True), "its contents"
     )
-    texts = []
+    runs = []
     for content in contents_seen:
         neighbour = ctx.ask("neighbour", ctx.prompt(length, f"neighbour/{content}"), out)
         run = await ctx.run(mine, neighbour)
         ctx.evidence_of_overlap(run)
         await ctx.assert_as_alone(run)
-        texts.append(run["mine"].first.text)
-    assert_equal("the answer beside another neighbour", texts[1], texts[0], key="mine")
+        runs.append(run)
+    await ctx.assert_same_answer(runs[0]["mine"], runs[1]["mine"])
 
 
 @check(

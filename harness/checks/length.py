@@ -41,6 +41,8 @@ async def assert_lengths(
     """Each answer has the expected finish reason and number of tokens, by the server's count."""
     assert_complete(*answers)
     for request, answer in zip(requests, answers, strict=True):
+        if not await ctx.is_exact(request, answer):
+            continue  # an answer that parted at a tie has a length of its own
         key, expected = answer.key, await ctx.expect(request)
         assert_equal(
             f"the finish reason of {key}", finish_reason(answer), expected.finish_reason, key=key
@@ -228,7 +230,7 @@ async def min_tokens(ctx: CheckContext) -> None:
     "LEN-9",
     "A prompt that leaves room for one token gets it; one that leaves none is refused at once",
     answers=["vllm#23683", "vllm#765", "llama.cpp#23652", "vllm#276"],
-    needs=[Capability.CONTEXT_LIMIT],
+    needs=[Capability.CONTEXT_LIMIT, Capability.KNOWN_ANSWERS],
     cost=0.25,
 )
 async def context_limit(ctx: CheckContext) -> None:
@@ -250,7 +252,7 @@ async def context_limit(ctx: CheckContext) -> None:
 )
 async def usage_sums_choices(ctx: CheckContext) -> None:
     request = ctx.draw_request("several", n=3)
-    run = await ctx.run(request, replace(request, key="whole", stream=False))
+    run = await ctx.run_fairly(request, replace(request, key="whole", stream=False))
     assert_complete(*run.answers)
     expected = await ctx.expect(replace(request, params={**request.params, "n": 1}))
     if expected.token_ids is None:

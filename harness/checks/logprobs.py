@@ -287,7 +287,7 @@ async def causality(ctx: CheckContext) -> None:
 async def only_who_asks(ctx: CheckContext) -> None:
     crowd = ctx.draw_crowd(least=4)
     mixed = [
-        replace(r, params={**r.params, "logprobs": 1 + i % 3}) if i % 2 else r
+        replace(r, params={**r.params, "logprobs": 1 + i % 3 if i % 2 else None})
         for i, r in enumerate(crowd)
     ]
     run = await ctx.run(*mixed)

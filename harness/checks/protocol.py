@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from harness.checks.assertions import (
     assert_complete,
     assert_distinct,
-    assert_equal,
     assert_refused,
     assert_that,
 )
@@ -105,16 +104,8 @@ async def all_choices(ctx: CheckContext) -> None:
     others = ctx.draw_crowd(least=1, most=3, label="other")
     run = await ctx.run(request, *others, replace(request, key="whole", stream=False))
     assert_complete(*run.answers)
-    expected = await ctx.expect(replace(request, params={**request.params, "n": 1}))
     for key in ("several", "whole"):
-        choices = run[key].choices
-        assert_equal(f"the choices of {key}", sorted(choices), [0, 1, 2], key=key)
-        for index, choice in sorted(choices.items()):
-            assert_equal(f"choice {index} of {key}", choice.text, expected.text, key=key)
-            assert_equal(
-                f"the finish reasons of choice {index} of {key}", len(choice.finish_reasons), 1,
-                key=key,
-            )  # fmt: skip
+        await ctx.assert_choices(request, run[key], 3)
     await ctx.assert_as_alone(run, *[o.key for o in others])
 
 

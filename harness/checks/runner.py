@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
 
 from harness.checks.assertions import PropertyBroken
-from harness.checks.context import CheckContext, NotApplicable, Tally
+from harness.checks.context import CheckContext
 from harness.checks.draws import Draws, HypothesisDraws, RecordedDraws
+from harness.checks.example import NotApplicable, Tally
 from harness.checks.registry import Check
 from harness.checks.session import Session
 from harness.transcript import Ending
@@ -123,6 +124,8 @@ def run_check(check: Check, session: Session, call: Call) -> CheckResult:
     elif result.verdict is Verdict.PASS:
         _weigh_evidence(result, check, search.tally)
     result.evidence = dict(search.tally.evidence) | {"examples": float(search.examples)}
+    if search.tally.unjudged:
+        result.evidence["unjudged"] = float(search.tally.unjudged)
     if search.tally.judged:
         result.evidence["judged"] = float(search.tally.judged)
     result.requests = search.tally.requests
@@ -194,6 +197,10 @@ def _weigh_evidence(result: CheckResult, check: Check, tally: Tally) -> None:
             result.verdict = Verdict.INCONCLUSIVE
             result.reason = f"not shown to be exercised: {name} is {seen:g}, should be {least:g}"
             return
+    if tally.unjudged and not tally.judged:
+        result.verdict = Verdict.INCONCLUSIVE
+        result.reason = f"none of {tally.unjudged} answers could be judged"
+        return
     if tally.tie_flips:
         result.verdict = Verdict.TIE_FLIPS
         result.reason = f"{tally.tie_flips} of {tally.judged} answers flipped at a near-tie"

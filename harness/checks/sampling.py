@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from harness.checks.assertions import assert_complete, assert_equal, assert_that
 from harness.checks.capabilities import Capability
 from harness.checks.coin import Coin, binomial_is_plausible, measured_coin
-from harness.checks.context import CheckContext, Run
+from harness.checks.context import CheckContext
 from harness.checks.draws import contents
+from harness.checks.example import Run
 from harness.checks.registry import check
 from workloads.workload import WorkloadRequest
 

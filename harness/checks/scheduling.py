@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from harness.checks.assertions import assert_complete, assert_refused, assert_that
 from harness.checks.capabilities import Capability
-from harness.checks.context import CheckContext, Run, after
+from harness.checks.context import CheckContext
 from harness.checks.draws import contents
+from harness.checks.example import Run, after
 from harness.checks.gauges import Gauge
 from harness.checks.length import assert_lengths
 from harness.checks.registry import check
@@ -145,7 +146,7 @@ async def burst(ctx: CheckContext) -> None:
     "SCH-6",
     "A prompt that can never fit is refused at once, and the small request behind it is served",
     answers=["vllm#39734", "vllm#765", "vllm#276", "mlx-lm#1129"],
-    needs=[Capability.CONTEXT_LIMIT],
+    needs=[Capability.CONTEXT_LIMIT, Capability.KNOWN_ANSWERS],
     cost=0.5,
 )
 async def impossible_prompt(ctx: CheckContext) -> None:
@@ -234,17 +235,7 @@ async def several_choices_under_pressure(ctx: CheckContext) -> None:
     run = await ctx.run(*crowd)
     assert_complete(*run.answers)
     for request in crowd:
-        expected = await ctx.expect(replace(request, params={**request.params, "n": 1}))
-        for index in range(3):
-            choice = run[request.key].choices.get(index)
-            text = choice.text if choice else None
-            assert_that(
-                text == expected.text,
-                f"choice {index} of {request.key} is {text!r}, should be {expected.text!r}",
-                request_key=request.key,
-                expected=expected.text,
-                actual=text,
-            )
+        await ctx.assert_choices(request, run[request.key], 3)
 
 
 @check(

@@ -25,7 +25,7 @@ def whole(request: WorkloadRequest, key: str) -> WorkloadRequest:
 )
 async def pieces_are_the_whole(ctx: CheckContext) -> None:
     streamed = ctx.draw_request("streamed")
-    run = await ctx.run(streamed, whole(streamed, "whole"))
+    run = await ctx.run_fairly(streamed, whole(streamed, "whole"))
     assert_complete(*run.answers)
     assert_equal(
         "the streamed text", run["streamed"].first.text, run["whole"].first.text, key="streamed"
@@ -41,7 +41,7 @@ async def pieces_are_the_whole(ctx: CheckContext) -> None:
 )
 async def text_is_that_of_the_ids(ctx: CheckContext) -> None:
     streamed = ctx.draw_request("streamed")
-    run = await ctx.run(streamed, whole(streamed, "whole"))
+    run = await ctx.run_fairly(streamed, whole(streamed, "whole"))
     assert_complete(*run.answers)
     for answer in run.answers:
         ids = answer.first.token_ids or ()
@@ -56,7 +56,7 @@ async def text_is_that_of_the_ids(ctx: CheckContext) -> None:
 )
 async def one_finish_reason(ctx: CheckContext) -> None:
     crowd = ctx.draw_crowd(least=2)
-    run = await ctx.run(*crowd, whole(crowd[0], "whole"))
+    run = await ctx.run_fairly(*crowd, whole(crowd[0], "whole"))
     assert_complete(*run.answers)
     for answer in run.answers:
         reasons = answer.first.finish_reasons
@@ -101,7 +101,7 @@ async def stop_cuts_cleanly(ctx: CheckContext) -> None:
         return
     ctx.evidence("stops_within_answer", 1)
     stopped = replace(request, params={**request.params, "stop": [stop]})
-    run = await ctx.run(stopped, whole(stopped, "whole"))
+    run = await ctx.run_fairly(stopped, whole(stopped, "whole"))
     assert_complete(*run.answers)
     full = (await ctx.expect(request)).text
     expected = full[: full.index(stop)]
@@ -137,7 +137,7 @@ async def near_stop_is_not_withheld(ctx: CheckContext) -> None:
         return
     near = stop + "~"
     stopped = replace(request, params={**request.params, "stop": [near]})
-    run = await ctx.run(stopped, whole(stopped, "whole"))
+    run = await ctx.run_fairly(stopped, whole(stopped, "whole"))
     assert_complete(*run.answers)
     full = (await ctx.expect(request)).text
     for answer in run.answers:
@@ -182,7 +182,7 @@ async def earliest_stop_wins(ctx: CheckContext) -> None:
     if not stops:
         return
     stopped = replace(request, params={**request.params, "stop": stops})
-    run = await ctx.run(stopped, whole(stopped, "whole"))
+    run = await ctx.run_fairly(stopped, whole(stopped, "whole"))
     assert_complete(*run.answers)
     expected = full[: min(full.index(s) for s in stops)]
     for answer in run.answers:
@@ -196,7 +196,7 @@ async def earliest_stop_wins(ctx: CheckContext) -> None:
 )
 async def characters_are_whole(ctx: CheckContext) -> None:
     streamed = ctx.draw_request("streamed")
-    run = await ctx.run(streamed, whole(streamed, "whole"))
+    run = await ctx.run_fairly(streamed, whole(streamed, "whole"))
     assert_complete(*run.answers)
     entire = run["whole"].first.text
     pieces = run["streamed"].first.text

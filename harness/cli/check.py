@@ -5,81 +5,85 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from harness.cli import check_options as given
 from harness.cli.errors import ExitStatus, UserError
+from harness.cli.server_under_test import ServerUnderTest
 
 if TYPE_CHECKING:
     from harness.checks.registry import Check
-    from harness.checks.suite import SuiteOptions
+    from harness.checks.suite import SuiteOptions, SuiteReport
+    from harness.targets.http import HttpTarget
 
 DEFAULT_OUT = Path("runs")
 
 
 def command(
-    url: Annotated[str, typer.Argument(help="Base URL of the server, such as http://host:8000.")],
-    model: Annotated[
-        str | None, typer.Option(help="Model id; needed if it serves several.")
-    ] = None,
-    probe: Annotated[
-        str | None, typer.Option(help="The probe it serves: a variant's name or its folder.")
-    ] = None,
-    oracle: Annotated[str, typer.Option(help="auto or probe.")] = "auto",
-    reference: Annotated[
-        str | None, typer.Option(help="Folder of the served checkpoint, for --oracle reference.")
-    ] = None,
-    only: Annotated[
-        str, typer.Option(help="Chapters or check ids, separated by commas: EQV,ISO-2.")
-    ] = "",
-    budget: Annotated[str, typer.Option(help="quick, standard or exhaustive.")] = "quick",
-    seed: Annotated[
-        str, typer.Option(help="A number, or `random`; the same seed draws the same requests.")
-    ] = "0",
-    out: Annotated[
-        Path, typer.Option(help="Folder in which the run's own folder is made.")
-    ] = DEFAULT_OUT,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(help="KEY=VALUE added to every request (VALUE as JSON); may be repeated."),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(help="'Name: value' sent with every request.")
-    ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="OPENAI_API_KEY", help="Sent as a bearer token.")
-    ] = None,
+    url: given.Url = None,
+    launch: given.Launch = None,
+    variant: given.Variant = None,
+    device: given.Device = None,
+    model: given.Model = None,
+    probe: given.Probe = None,
+    oracle: given.Oracle = "auto",
+    reference: given.Reference = None,
+    only: given.Only = "",
+    budget: given.Budget = "quick",
+    seed: given.Seed = "0",
+    out: given.Out = DEFAULT_OUT,
+    param: given.Param = None,
+    header: given.Header = None,
+    api_key: given.ApiKey = None,
 ) -> None:
     """Check a server against the conformance suite.
 
     Needs any OpenAI-compatible server with /v1/completions. The strongest verdicts come from a
     server that serves a probe (`isobatch probe export DIR`).
     """
+    ensure_writable(out)
+    headers, params = parsed_headers(header or []), parsed_params(param or [])
+    with ExitStack() as stack:
+        if launch is None:
+            server = ServerUnderTest.given(url, model)
+        else:
+            server = ServerUnderTest.launched(stack, launch, variant, device, url, model)
+        options = suite_options(
+            only, budget, seed, probe or server.probe, oracle, reference or server.reference, params
+        )
+
+        def open_target() -> HttpTarget:
+            return server.target(api_key, headers, params)
+
+        report = run_and_record(server, options, open_target, out)
+    if report.failed:
+        raise typer.Exit(ExitStatus.FAILED)
+
+
+def run_and_record(
+    server: ServerUnderTest,
+    options: SuiteOptions,
+    open_target: Callable[[], HttpTarget],
+    out: Path,
+) -> SuiteReport:
+    """Run the suite, show it, and write its run folder in ``out``."""
     from harness.checks.suite import run_suite
     from harness.cli.run_record import RunRecord
     from harness.cli.verdict_table import VerdictTable
-    from harness.targets.http import HttpTarget
 
-    headers, params = parsed_headers(header or []), parsed_params(param or [])
-    options = suite_options(only, budget, seed, probe, oracle, reference, params)
     table = VerdictTable(options.checks)
-
-    def open_target() -> HttpTarget:
-        return HttpTarget(url, model=model, api_key=api_key, headers=headers, extra_params=params)
-
-    ensure_writable(out)
-    with ExitStack() as stack:
+    with ExitStack() as recording:
         # The folder is made once there is something to judge, so a wrong URL leaves none behind.
-        record = RunRecord(stack, out, redacted(sys.argv), url, table)
-        stack.enter_context(table)
+        record = RunRecord(recording, out, redacted(sys.argv), server.url, table, server.facts)
+        recording.enter_context(table)
         report = run_suite(open_target, options, record.progress())
     table.summary(report, record.folder.path)
-    if report.failed:
-        raise typer.Exit(ExitStatus.FAILED)
+    return report
 
 
 def suite_options(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from harness.checks.registry import Check
 from harness.checks.session import Session
@@ -19,19 +20,26 @@ class RunRecord:
     """The run folder, made when the server turns out to be one that can be judged.
 
     ``stack`` closes it: how the block ends is how the run ended. ``folder`` is there once the
-    session is open.
+    session is open. ``facts`` are what is known of the server from elsewhere.
     """
 
     folder: RunFolder
 
     def __init__(
-        self, stack: ExitStack, out: Path, command: Sequence[str], url: str, table: VerdictTable
+        self,
+        stack: ExitStack,
+        out: Path,
+        command: Sequence[str],
+        url: str,
+        table: VerdictTable,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         self._stack = stack
         self._out = out
         self._command = command
         self._url = url
         self._table = table
+        self._facts = facts or {}
 
     def progress(self) -> Progress:
         """What the suite tells, written and shown."""
@@ -45,6 +53,8 @@ class RunRecord:
         self.folder.set_server(
             url=self._url, model=model, sources={"url": "given", "model": "discovered"}
         )
+        if self._facts:
+            self.folder.set_server(**self._facts)
         self._table.opened(session)
 
     def _started(self, check: Check) -> None:

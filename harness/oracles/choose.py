@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.cli.errors import UserError
+from harness.oracles.itself import calibrated_self_oracle
 from harness.oracles.oracle import Oracle
 from harness.oracles.probe import ProbeOracle
 from harness.targets.target import TargetUnusable
@@ -17,7 +18,7 @@ from workloads.workload import WorkloadRequest
 if TYPE_CHECKING:
     from harness.checks.asker import Asker
 
-ORACLES: Final = ("auto", "probe")
+ORACLES: Final = ("auto", "probe", "self")
 _MOST_QUESTIONS: Final = 3
 _PROMPTS_TRIED: Final = 24
 _QUESTION_TOKENS: Final = 40
@@ -34,14 +35,18 @@ class OracleChoice:
 
 async def choose_oracle(asker: Asker, choice: OracleChoice, model: str | None) -> Oracle:
     """The strongest oracle that applies. Raises UserError or TargetUnusable where none does."""
+    if choice.kind == "self":
+        return await calibrated_self_oracle(asker)
     if choice.probe is not None:
         return ProbeOracle(named_probe(choice.probe))
     config = probe_by_model_name(model) or await probe_by_behaviour(asker)
     if config is not None:
         return ProbeOracle(config)
+    if choice.kind == "auto":
+        return await calibrated_self_oracle(asker)
     raise TargetUnusable(
         f"the model {model or 'served'} is no probe that isobatch knows; serve one made by "
-        "`isobatch probe export DIR`, or name it with --probe VARIANT or --probe DIR"
+        "`isobatch probe export DIR`, name it with --probe, or judge with --oracle self"
     )
 
 

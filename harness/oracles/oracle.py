@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness.transcript import RequestTranscript
 from workloads.workload import WorkloadRequest
@@ -62,6 +62,14 @@ class Oracle(Protocol):
     @property
     def name(self) -> str:
         """``probe``, ``reference`` or ``self``."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether a right answer is one answer: no ties, no tolerance."""
+
+    @property
+    def extra_params(self) -> Mapping[str, Any]:
+        """What greedy requests must carry so that this oracle can judge them."""
 
     @property
     def description(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from harness.oracles.diagnosis import diagnose
 from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
@@ -24,11 +24,17 @@ class ProbeOracle:
     """Answers from the rule of one probe checkpoint."""
 
     name = "probe"
+    exact = True
 
     def __init__(self, config: ProbeConfig) -> None:
         self.config = config
         self.rule = Rule(config)
         self._generate = lru_cache(maxsize=4096)(self._generate_uncached)
+
+    @property
+    def extra_params(self) -> Mapping[str, Any]:
+        """Nothing: the rule needs no logprobs."""
+        return {}
 
     @property
     def description(self) -> str:
