@@ -46,19 +46,23 @@ class RecipeServer:
         return next((name for name, known in VARIANTS.items() if known == config), None)
 
     def describe(self) -> dict[str, Any]:
-        """The facts that a run's document keeps about the server."""
-        return {
-            "url": self.url,
-            "model": self.model_id,
+        """What a run's document keeps about the server (`RunFolder.set_server`)."""
+        facts = {
             "name": self.recipe.title,
             "version": self.version,
+            "url": self.url,
+            "model": self.checkpoint.name,
+            "dtype": self.variant.dtype,
+            "flags": [*self.device.arguments, *self.variant.arguments],
+            "hardware": self.device.name,
+        }
+        return {
+            **facts,
             "recipe": self.recipe.name,
             "variant": self.variant.name,
             "variant_title": self.variant.title,
-            "device": self.device.name,
-            "dtype": self.variant.dtype,
-            "command": list(self.command),
             "ready_after_s": round(self.ready_after_s, 1),
+            "sources": dict.fromkeys(facts, "given"),
         }
 
 
@@ -77,44 +81,30 @@ def served_by_recipe(
 ) -> Iterator[RecipeServer]:
     """Start the recipe's server on ``model`` and stop it when the block ends, however it ends.
 
-    ``model`` is as for `checkpoint_for`. Raises TargetUnusable where the server is not installed
-    (and ``install_missing`` is off), or does not come up; RecipeInvalid for a variant or device
-    that the recipe lacks.
+    ``model`` is as for `checkpoint_for`. Raises TargetUnusable if the server is not installed or
+    does not come up, RecipeInvalid for a variant or device that the recipe lacks.
     """
     chosen, hardware = recipe.variant(variant), recipe.device(device)
     if install_missing:
         install(recipe, hardware, say)
     elif not is_installed(recipe, hardware):
-        flag = "" if device is None else f" --device {device}"
-        raise TargetUnusable(
-            f"{recipe.title} is not installed; run `isobatch launch {recipe.name} --install{flag}`"
-            f" (about {hardware.install_minutes:g} minutes, {hardware.disk_gb:g} GB)"
-        )
+        raise _not_installed(recipe, hardware)
     with tempfile.TemporaryDirectory(prefix="isobatch-") as scratch:
         checkpoint = checkpoint_for(model, recipe.checkpoint, chosen.dtype, Path(scratch))
-        values = {
-            **places(recipe, hardware),
-            "model": str(checkpoint.path),
-            "model_name": checkpoint.name,
-            "dtype": chosen.dtype,
-            "host": HOST,
-            "port": str(port or free_port(HOST)),
-        }
+        values = _values(recipe, hardware, chosen, checkpoint, port or free_port(HOST))
         words = [*recipe.command, *hardware.arguments, *chosen.arguments, *extra_arguments]
         command = filled(words, values)
-        environment = {**recipe.environment, **hardware.environment, **chosen.environment}
         say(f"starting {recipe.title}, variant {chosen.name}, on {checkpoint.name}")
         t_start_s = time.monotonic()
         with launched(
             command,
             log=log or Path(scratch) / "server.log",
             url=f"http://{HOST}:{values['port']}",
-            environment=environment,
+            environment={**recipe.environment, **hardware.environment, **chosen.environment},
             ready_path=recipe.ready_path,
             ready_timeout_s=recipe.ready_timeout_s,
             stop_timeout_s=recipe.stop_timeout_s,
         ) as server:
-            ready_after_s = time.monotonic() - t_start_s
             yield RecipeServer(
                 url=server.url,
                 model_id=filled([recipe.model_id], values)[0],
@@ -125,9 +115,31 @@ def served_by_recipe(
                 checkpoint=checkpoint,
                 command=tuple(command),
                 log=server.log,
-                ready_after_s=ready_after_s,
+                ready_after_s=time.monotonic() - t_start_s,
                 exit_status=server.exit_status,
             )
+
+
+def _not_installed(recipe: Recipe, device: Device) -> TargetUnusable:
+    flag = "" if device == recipe.device() else f" --device {device.name}"
+    return TargetUnusable(
+        f"{recipe.title} is not installed; run `isobatch launch {recipe.name} --install{flag}` "
+        f"(about {device.install_minutes:g} minutes, {device.disk_gb:g} GB)"
+    )
+
+
+def _values(
+    recipe: Recipe, device: Device, variant: Variant, checkpoint: Checkpoint, port: int
+) -> dict[str, str]:
+    """What the placeholders of the command stand for."""
+    return {
+        **places(recipe, device),
+        "model": str(checkpoint.path),
+        "model_name": checkpoint.name,
+        "dtype": variant.dtype,
+        "host": HOST,
+        "port": str(port),
+    }
 
 
 def _version(command: list[str]) -> str:
