@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from importlib.metadata import version as distribution_version
 
 import orjson
 from aiohttp import web
@@ -21,14 +22,14 @@ from reference_engine.server.token_endpoints import detokenize, tokenize
 
 log = logging.getLogger("isobatch.server")
 
-OPEN_PATHS = frozenset({"/health"})
+OPEN_PATHS = frozenset({"/health", "/version"})
 _CLIENT_CLOSED_REQUEST = 499
 
 
 def create_app(served: ServedModel, *, api_key: str | None = None) -> web.Application:
     """The application for one served model.
 
-    ``api_key``: every path but ``/health`` then needs ``Authorization: Bearer``. ``/debug/steps``
+    ``api_key``: every path but `OPEN_PATHS` then needs ``Authorization: Bearer``. ``/debug/steps``
     exists only when steps are traced. The caller starts and stops ``served.host``.
     """
     app = web.Application(
@@ -43,6 +44,7 @@ def create_app(served: ServedModel, *, api_key: str | None = None) -> web.Applic
     app.router.add_post("/tokenize", tokenize)
     app.router.add_post("/detokenize", detokenize)
     app.router.add_get("/health", health)
+    app.router.add_get("/version", version)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/openapi.json", openapi)
     if served.host.trace_steps:
@@ -73,6 +75,11 @@ async def health(request: web.Request) -> web.Response:
     return web.json_response({"status": state}, status=200 if well else 503)
 
 
+async def version(request: web.Request) -> web.Response:
+    """``GET /version``: the version of isobatch, shaped as vLLM shapes its own."""
+    return _json({"version": distribution_version("isobatch")})
+
+
 async def metrics(request: web.Request) -> web.Response:
     """``GET /metrics``, for Prometheus."""
     body = request.app[SERVED].metrics.exposition()
@@ -91,6 +98,7 @@ def _model_card(served: ServedModel) -> dict[str, object]:
         "created": served.created_s,
         "owned_by": "isobatch",
         "max_model_len": served.max_context_tokens,
+        "dtype": served.dtype,
     }
 
 

@@ -1,17 +1,22 @@
 """Small changes to aiohttp's connection handling, so that garbage too gets an answer in our shape.
 
-aiohttp answers bytes that are no HTTP with a page of HTML or text. Here the answer is the API's
-error object, and the connection is closed.
+aiohttp answers bytes that are no HTTP with a page of HTML or text, and logs a traceback with what
+the client sent. Here the answer is the API's error object, the connection is closed, and the log
+stays small: a stranger must not be able to fill it.
 """
 
 from __future__ import annotations
 
+import logging
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from reference_engine.server.errors import ApiError, internal_error
+
+log = logging.getLogger("isobatch.server")
 
 
 class ApiRunner(web.AppRunner):
@@ -43,12 +48,14 @@ class _ApiConnection(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """What is not HTTP, or broke below the application."""
-        plain = super().handle_error(request, status, exc, message)
-        error = internal_error()
-        if status < 500:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.error("a connection failed", exc_info=exc)
+            error = internal_error()
+        else:
+            log.debug("a connection sent what is not HTTP")
             error = ApiError("the request is not valid HTTP", status=status, code="invalid_http")
-        response = web.Response(
-            body=error.body(), status=plain.status, content_type="application/json"
-        )
+        if request.writer.output_size > 0:
+            raise ConnectionError("part of an answer has been sent already")
+        response = web.Response(body=error.body(), status=status, content_type="application/json")
         response.force_close()
         return response

@@ -49,7 +49,7 @@ def openapi_document(limits: Limits | None = None) -> dict[str, Any]:
             "/v1/chat/completions": {
                 "post": _generation("chat_completions", chat_fields(limits), "ChatCompletion")
             },
-            "/v1/models": {"get": _read("models", _ref("ModelList"), ("401", "500"))},
+            "/v1/models": {"get": _read("models", _ref("ModelList"), ("401", "500", "503"))},
             "/v1/models/{model}": {
                 "parameters": [
                     {
@@ -65,6 +65,7 @@ def openapi_document(limits: Limits | None = None) -> dict[str, Any]:
             "/detokenize": {"post": _call("detokenize", DETOKENIZE_FIELDS, _ref("Text"))},
             "/health": {"get": _health()},
             "/metrics": {"get": _metrics()},
+            "/version": {"get": _read("version", _object({"version": _STRING}), ("500",))},
         },
         "components": {
             "schemas": _schemas(),
@@ -165,6 +166,7 @@ def _schemas() -> dict[str, Any]:
             "created": _COUNT,
             "owned_by": _STRING,
             "max_model_len": _COUNT,
+            "dtype": _STRING,
         }
     )
     error = _object(

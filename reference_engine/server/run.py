@@ -104,7 +104,7 @@ def _load(
     except InexactArithmetic as error:
         raise ServingRefused(f"this machine's arithmetic is not exact: {error}") from None
     engine = Engine(model, engine_config, fault=fault)
-    served.facts = ModelFacts(codec, model.max_context_tokens, asdict(engine_config))
+    served.facts = ModelFacts(codec, model.max_context_tokens, asdict(engine_config), dtype)
     if engine.fault_run is not None:
         served.fault_run = install(engine.fault_run.fault, served.parts, engine.fault_run)
     return engine

@@ -23,11 +23,15 @@ from reference_engine.server.text_streams import TextStreams
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known once the model is loaded. ``engine`` goes into ``/debug/steps`` as it is."""
+    """What is known once the model is loaded.
+
+    ``engine`` goes into ``/debug/steps`` as it is; ``dtype`` is that of the weights.
+    """
 
     codec: TextCodec
     max_context_tokens: int
     engine: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
 
 
 @dataclass
@@ -77,6 +81,11 @@ class ServedModel:
     def max_context_tokens(self) -> int:
         """Prompt and answer together. Raises ApiError 503 before the model is loaded."""
         return self._loaded.max_context_tokens
+
+    @property
+    def dtype(self) -> str:
+        """The weights' type. Raises ApiError 503 before the model is loaded."""
+        return self._loaded.dtype
 
     @property
     def _loaded(self) -> ModelFacts:

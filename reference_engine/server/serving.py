@@ -27,6 +27,7 @@ log = logging.getLogger("isobatch.server")
 
 FORCED_EXIT_STATUS = 130
 _BACKLOG = 1024
+_SEND_BUFFER_BYTES = 128 * 1024
 
 
 class ServingRefused(ValueError):
@@ -53,12 +54,18 @@ class Listen:
             )
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((self.host, self.port), family=family, backlog=_BACKLOG)
+            listening = socket.create_server(
+                (self.host, self.port), family=family, backlog=_BACKLOG
+            )
         except OSError as error:
             raise ServingRefused(
                 f"cannot listen on {self.host}:{self.port}: {error.strerror or error}; "
                 "choose another --host or --port"
             ) from None
+        # Connections inherit it. Without it the kernel keeps megabytes for a client that has
+        # stopped reading, and it takes long to notice that it has.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        return listening
 
 
 def _is_loopback(host: str) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 
 @dataclass
@@ -15,6 +19,12 @@ class ServedProcess:
 
     process: subprocess.Popen[str]
     ready_line: str
+    errors: IO[str]
+
+    def stderr(self) -> str:
+        """What it has logged so far."""
+        self.errors.seek(0)
+        return self.errors.read()
 
     @property
     def url(self) -> str:
@@ -25,19 +35,28 @@ class ServedProcess:
 @contextlib.contextmanager
 def served_process(*arguments: str) -> Iterator[ServedProcess]:
     """Run ``python -m ...``, wait for its ready line; it is gone when the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            _, errors = process.communicate()
-            raise AssertionError(f"the server ended with {process.returncode}: {errors}")
-        yield ServedProcess(process, line.strip())
-    finally:
-        process.kill()
-        process.communicate()
+    with tempfile.TemporaryFile("w+") as errors:  # a pipe that nobody reads would block the server
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        served = ServedProcess(process, "", errors)
+        try:
+            assert process.stdout is not None
+            served.ready_line = process.stdout.readline().strip()
+            if not served.ready_line:
+                raise AssertionError(f"the server ended with {process.wait()}: {served.stderr()}")
+            yield served
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has in RAM."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def open_files(pid: int) -> int:
+    """How many files and sockets a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

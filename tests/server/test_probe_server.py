@@ -13,6 +13,7 @@ import pytest
 
 from reference_engine.probe import VARIANTS, Rule, export_probe
 from tests.server.events import parse_events
+from tests.server.idle import metrics, until_idle
 from tests.server.served_process import ServedProcess, served_process
 
 CONFIG = VARIANTS["eos"]
@@ -47,20 +48,6 @@ async def _answer(session: aiohttp.ClientSession, url: str, prompt: list[int], *
     return ids, "".join(c["text"] for c in choices), choices[-1]["finish_reason"]
 
 
-async def _metrics(session: aiohttp.ClientSession, url: str) -> dict[str, float]:
-    async with session.get(url + "/metrics") as response:
-        lines = (await response.text()).splitlines()
-    rows = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
-    return {name: float(value) for name, value in rows}
-
-
-async def _until_idle(session: aiohttp.ClientSession, url: str) -> dict[str, float]:
-    while True:
-        gauges = await _metrics(session, url)
-        if gauges["isobatch_live_requests"] == 0 == gauges["isobatch_num_requests_running"]:
-            return gauges
-
-
 def test_the_ready_line_names_the_model_and_the_url(probe: ServedProcess) -> None:
     prefix, _, url = probe.ready_line.rpartition(" ")
     assert prefix == f"isobatch: serving {CONFIG.name} on"
@@ -74,7 +61,7 @@ async def test_sixteen_ragged_streams_at_once_are_exact(probe: ServedProcess) ->
         answers = await asyncio.gather(
             *(_answer(session, probe.url, p, max_tokens=24) for p in prompts)
         )
-        gauges = await _until_idle(session, probe.url)
+        gauges = await until_idle(session, probe.url)
     for prompt, (ids, _, finish) in zip(prompts, answers, strict=True):
         expected = RULE.generate(prompt, 24)
         assert (ids, finish) == (expected.token_ids, expected.finish_reason)
@@ -86,13 +73,13 @@ async def test_hanging_up_gives_the_pages_back_and_harms_nobody(probe: ServedPro
     async with aiohttp.ClientSession() as session:
         good = asyncio.create_task(_answer(session, probe.url, stays, max_tokens=24))
         body = {"prompt": leaves, "max_tokens": 500, "stream": True, "ignore_eos": True}
-        before = (await _metrics(session, probe.url))["isobatch_requests_cancelled_total"]
+        before = (await metrics(session, probe.url))["isobatch_requests_cancelled_total"]
         for _ in range(3):
             response = await session.post(probe.url + "/v1/completions", json=body)
             await response.content.readuntil(b"\n\n")
             response.close()
         ids, _, _ = await good
-        gauges = await _until_idle(session, probe.url)
+        gauges = await until_idle(session, probe.url)
     assert ids == RULE.generate(stays, 24).token_ids
     assert gauges["isobatch_requests_cancelled_total"] == before + 3
     assert gauges["isobatch_kv_pages_used"] == 0

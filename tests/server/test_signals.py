@@ -84,5 +84,4 @@ async def test_a_second_sigterm_ends_at_once(quick: ServedProcess) -> None:
 def test_idle_servers_end_at_once(quick: ServedProcess) -> None:
     quick.process.send_signal(signal.SIGTERM)
     assert quick.process.wait(timeout=10) == 0
-    assert quick.process.stderr is not None
-    assert "Traceback" not in quick.process.stderr.read()
+    assert "Traceback" not in quick.stderr()
