@@ -88,9 +88,11 @@ class Audit:
         longest = max(chunk.count for chunk in step.chunks)
         self._padding_dynamic += longest * len(step.chunks) - step.num_tokens
 
-    def stats(self, scheduler: Scheduler, pages: SequencePages, page_bytes: int) -> EngineStats:
+    def stats(
+        self, scheduler: Scheduler, pages: SequencePages, kv_bytes_per_token: int
+    ) -> EngineStats:
         """The counters, with the gauges of this moment."""
-        pool = pages.pool
+        pools = [group.pool for group in pages.groups]
         return EngineStats(
             requests_total=self.requests,
             finished_total=self.finished,
@@ -106,12 +108,12 @@ class Audit:
             preemptions_total=scheduler.preemptions,
             prefix_hits_total=pages.prefix_hit_tokens,
             prefix_queries_total=pages.prefix_query_tokens,
-            prefix_evictions_total=pool.evictions,
-            pages_total=pool.num_pages - 1,
-            pages_free=pool.free,
-            pages_used=pool.used,
-            pages_cached=pool.cached,
-            kv_bytes_per_token=page_bytes // pages.page_size,
+            prefix_evictions_total=sum(pool.evictions for pool in pools),
+            pages_total=sum(pool.num_pages - 1 for pool in pools),
+            pages_free=sum(pool.free for pool in pools),
+            pages_used=sum(pool.used for pool in pools),
+            pages_cached=sum(pool.cached for pool in pools),
+            kv_bytes_per_token=kv_bytes_per_token,
             tokens_without_cache_total=self._without_cache,
             padding_tokens_dynamic_total=self._padding_dynamic,
             padding_tokens_spent_total=0,

@@ -20,9 +20,10 @@ from reference_engine.audit import Audit, EngineStats
 from reference_engine.batch import BatchBuilder, BatchSequence
 from reference_engine.faults import Fault, FaultRun, install
 from reference_engine.generation import Generation
-from reference_engine.kv_cache import PageAction, PageNews, SequencePages
-from reference_engine.kv_store import PagedStore
+from reference_engine.kv_cache import SequencePages
+from reference_engine.kv_store import PagedStore, page_groups
 from reference_engine.model import LoadedModel
+from reference_engine.page_group import PageAction, PageNews
 from reference_engine.request import Request, RequestRefused, TokenEvent
 from reference_engine.sampler import Sampler
 from reference_engine.scheduler import Chunk, Plan, Scheduler
@@ -33,7 +34,8 @@ from reference_engine.step import ChunkKind, StepChunk, StepRecord
 class EngineConfig:
     """The dials of the engine. None of them changes any answer.
 
-    page_size: tokens a page holds. num_pages: pages in the pool, the null page included.
+    page_size: tokens a page holds. num_pages: pages in the pool, the null page included; layers
+    with a sliding window have a pool of their own, of no more pages than they can fill.
     token_budget: tokens a step computes at most. max_num_seqs: sequences that run at once.
     poison_freed_pages: fill freed pages with NaN, so that a stale read is seen at once.
     """
@@ -65,17 +67,12 @@ class Engine:
     ) -> None:
         self.model = model
         self.config = config or EngineConfig()
-        shape = model.layers[0]
-        self._store = PagedStore(
-            layers=len(model.layers),
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            num_pages=self.config.num_pages,
-            page_size=self.config.page_size,
-        )
+        groups = page_groups(model.layers, self.config)
+        self._store = PagedStore(model.layers, groups, self.config.page_size, model.dtype)
         self._pages = SequencePages(
-            self.config.num_pages,
+            groups,
             self.config.page_size,
+            chunk_tokens=self.config.token_budget,
             prefix_caching=self.config.prefix_caching,
         )
         self._scheduler = Scheduler(
@@ -83,7 +80,7 @@ class Engine:
             token_budget=self.config.token_budget,
             max_num_seqs=self.config.max_num_seqs,
         )
-        self._attention = ExactAttention(self._store)
+        self._attention = ExactAttention(self._store, model.attention)
         self._builder = BatchBuilder(self.config.page_size)
         self._sampler = Sampler()
         self._audit = Audit()
@@ -99,8 +96,9 @@ class Engine:
             "engine": self,
             "scheduler": self._scheduler,
             "pages": self._pages,
-            "pool": self._pages.pool,
-            "prefixes": self._pages.pool.prefixes,
+            "group": self._pages.groups[0],
+            "pool": self._pages.groups[0].pool,
+            "prefixes": self._pages.groups[0].pool.prefixes,
             "batch": self._builder,
             "attention": self._attention,
             "store": self._store,
@@ -120,7 +118,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges."""
-        return self._audit.stats(self._scheduler, self._pages, self._store.page_bytes)
+        return self._audit.stats(self._scheduler, self._pages, self._store.bytes_per_token)
 
     def submit(self, request: Request) -> None:
         """Let the request wait for its turn. Raises RequestRefused, and nothing has happened."""
@@ -161,21 +159,22 @@ class Engine:
     def apply(self, news: PageNews) -> None:
         """Carry out one change of page ownership in memory."""
         if news.action is PageAction.CLEAR:
-            self._store.fill_page(news.page, 0.0)
+            self._store.fill_page(news.group, news.page, 0.0)
         elif news.action is PageAction.COPY and news.source is not None:
-            self._store.copy_page(news.source, news.page)
+            self._store.copy_page(news.group, news.source, news.page)
         elif self.config.poison_freed_pages:
-            self._store.fill_page(news.page, float("nan"))
+            self._store.fill_page(news.group, news.page, float("nan"))
 
     def _check_fits(self, request: Request) -> None:
         """The last token is never written, so ``prompt + max_tokens - 1`` must fit the pool."""
         tokens = len(request.prompt_ids) + request.params.max_tokens - 1
-        needed, there = self._pages.pages_for(tokens), self.config.num_pages - 1
-        if needed > there:
+        if not self._pages.can_ever_hold(tokens):
+            size, pages = self.config.page_size, self.config.num_pages - 1
             raise RequestRefused(
-                f"the request needs {needed} pages of keys and values, the cache has {there}",
+                f"the request needs keys and values for {tokens} tokens, more than the cache's "
+                f"{pages} pages of {size} can hold",
                 field="max_tokens"
-                if self._pages.pages_for(len(request.prompt_ids)) <= there
+                if self._pages.can_ever_hold(len(request.prompt_ids))
                 else "prompt_ids",
             )
 
@@ -185,7 +184,7 @@ class Engine:
                 BatchSequence(
                     tuple(c.sequence.tokens[c.start : c.start + c.count]),
                     c.start,
-                    c.sequence.block_table,
+                    c.sequence.block_tables,
                     self._generation.wanted_logits(c),
                 )
                 for c in plan.chunks
@@ -195,7 +194,7 @@ class Engine:
         return self.model.logits(batch, self._attention.step(batch))
 
     def _record(self, plan: Plan, chunks: tuple[StepChunk, ...], t_start_s: float) -> None:
-        pool = self._pages.pool
+        pools = [group.pool for group in self._pages.groups]
         self._last_step = StepRecord(
             index=self._audit.steps,
             t_start_s=t_start_s,
@@ -204,9 +203,9 @@ class Engine:
             preempted=tuple(s.request.request_id for s in plan.preempted),
             token_budget=self.config.token_budget,
             waiting=self._scheduler.num_waiting,
-            pages_free=pool.free,
-            pages_used=pool.used,
-            pages_cached=pool.cached,
+            pages_free=sum(pool.free for pool in pools),
+            pages_used=sum(pool.used for pool in pools),
+            pages_cached=sum(pool.cached for pool in pools),
         )
         self._audit.count(self._last_step)
 

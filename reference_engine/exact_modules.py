@@ -36,9 +36,7 @@ class ExactRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., width] -> [..., width]."""
-        rows = x.float()
-        normed = rows * torch.rsqrt(numerics.mean_square(rows) + self.eps)
-        return (normed if self.scale is None else normed * self.scale).to(x.dtype)
+        return numerics.rms_norm(x, self.scale, self.eps).to(x.dtype)
 
 
 class ExactLayerNorm(nn.Module):

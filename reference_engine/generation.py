@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from reference_engine.admission import end_ids, finish_reason, resolved_seed
 from reference_engine.audit import Audit
 from reference_engine.model import LoadedModel
-from reference_engine.numerics import log_softmax
+from reference_engine.numerics import finite_rows, log_softmax
 from reference_engine.request import FinishReason, Request, TokenEvent, TokenLogprobs
 from reference_engine.sampler import Sampler, describe_logprobs
 from reference_engine.scheduler import Chunk, Plan, Scheduler
@@ -81,7 +80,7 @@ class Generation:
     def advance(self, plan: Plan, logits: Tensor) -> list[TokenEvent]:
         """Sample for every chunk that reached its end. logits: rows as `wanted_logits` asked."""
         events: list[TokenEvent] = []
-        finite = torch.isfinite(logits).all(-1).tolist()
+        finite = finite_rows(logits)
         stop = 0
         for chunk in plan.chunks:
             start, stop = stop, stop + self.wanted_logits(chunk)
@@ -152,7 +151,7 @@ class Generation:
             token_id=token,
             logprobs=scores,
             finish_reason=reason,
-            cached_tokens=sequence.cached_tokens,
+            cached_tokens=sequence.cached_tokens or 0,
             prompt_logprobs=tuple(live.prompt_scores) if first and live.prompt_scores else None,
         )
 

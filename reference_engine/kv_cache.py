@@ -1,269 +1,116 @@
-"""Which page holds what: reference counts, the prefix cache, and the pages of each sequence.
-
-Pure bookkeeping on integers; the memory itself is `kv_store.PagedStore`. A page is in exactly one
-of three states:
-
-- *free*: nobody's, contents worthless;
-- *used*: in the block table of at least one sequence (the reference count says how many);
-- *cached*: in no block table, but its contents are known under a prefix digest and may be used
-  again. Cached pages are given out, least recently used first, once no page is free.
-
-Page 0 is the null page. It is never given out; block tables are padded with it.
-"""
+"""Which sequence holds which pages, in every page group, and what can be shared between them."""
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Sequence
 
+from reference_engine.page_group import GroupConfig, PageGroup, PageNews
+from reference_engine.page_pool import NULL_PAGE
+from reference_engine.prefix_index import PrefixIndex
 from reference_engine.sequence import Sequence as LiveSequence
 
-NULL_PAGE = 0
-
-
-class PagePool:
-    """Hands out pages and counts who holds them."""
-
-    def __init__(self, num_pages: int) -> None:
-        if num_pages < 2:
-            raise ValueError("a page pool needs at least two pages: the null page and one to use")
-        self.num_pages = num_pages
-        self._free: list[int] = list(range(num_pages - 1, NULL_PAGE, -1))
-        self._cached: OrderedDict[int, None] = OrderedDict()
-        self._references = [0] * num_pages
-        self.prefixes = PrefixIndex()
-        self.evictions = 0
-
-    @property
-    def free(self) -> int:
-        """Pages that hold nothing."""
-        return len(self._free)
-
-    @property
-    def cached(self) -> int:
-        """Pages that only the prefix cache knows."""
-        return len(self._cached)
-
-    @property
-    def used(self) -> int:
-        """Pages in block tables."""
-        return self.num_pages - 1 - self.free - self.cached
-
-    @property
-    def available(self) -> int:
-        """Pages that `take` can give."""
-        return self.free + self.cached
-
-    def references(self, page: int) -> int:
-        """How many block tables hold the page."""
-        return self._references[page]
-
-    def take(self, count: int) -> list[int]:
-        """Give out ``count`` pages with one reference each; ValueError if there are fewer."""
-        if count > self.available:
-            raise ValueError(f"{count} pages wanted, {self.available} available")
-        pages = []
-        for _ in range(count):
-            if self._free:
-                page = self._free.pop()
-            else:
-                page, _nothing = self._cached.popitem(last=False)
-                self.prefixes.forget(page)
-                self.evictions += 1
-            self._references[page] = 1
-            pages.append(page)
-        return pages
-
-    def share(self, pages: Iterable[int]) -> None:
-        """Add a reference to each page, which is used or cached."""
-        for page in pages:
-            self._cached.pop(page, None)
-            self._references[page] += 1
-
-    def give_back(self, pages: Iterable[int]) -> list[int]:
-        """Drop one reference of each page; returns the pages that became free.
-
-        The last page of a sequence should come first: it is evicted first, and a prefix without
-        its tail is still a prefix.
-        """
-        freed = []
-        for page in pages:
-            self._references[page] -= 1
-            if self._references[page] > 0:
-                continue
-            if self.prefixes.knows(page):
-                self._cached[page] = None
-            else:
-                self._free.append(page)
-                freed.append(page)
-        return freed
-
-
-@dataclass(frozen=True, slots=True)
-class _KnownPage:
-    digest: bytes
-    tokens: tuple[int, ...]
-
-
-class PrefixIndex:
-    """Finds a page by everything that its keys and values depend on.
-
-    The digest of a full page covers its tokens, the digest of the page before it and, at the root,
-    the cache salt. A hit compares the tokens too, so that a colliding digest is a miss.
-    """
-
-    def __init__(self) -> None:
-        self._by_digest: dict[bytes, int] = {}
-        self._known: dict[int, _KnownPage] = {}
-
-    @staticmethod
-    def root(salt: str | None) -> bytes:
-        """The digest before the first page. No salt and the empty salt are different."""
-        domain = b"\x00" if salt is None else b"\x01" + salt.encode()
-        return hashlib.blake2b(domain, digest_size=16).digest()
-
-    @staticmethod
-    def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
-        """The digest of a page after ``parent``."""
-        content = parent + struct.pack(f"<{len(tokens)}q", *tokens)
-        return hashlib.blake2b(content, digest_size=16).digest()
-
-    def find(self, digest: bytes, tokens: Sequence[int]) -> int | None:
-        """The page with this digest and exactly these tokens."""
-        page = self._by_digest.get(digest)
-        if page is None or self._known[page].tokens != tuple(tokens):
-            return None
-        return page
-
-    def add(self, page: int, digest: bytes, tokens: Sequence[int]) -> None:
-        """Remember a page whose keys and values have all been computed; the first copy stays."""
-        if digest not in self._by_digest:
-            self._by_digest[digest] = page
-            self._known[page] = _KnownPage(digest, tuple(tokens))
-
-    def knows(self, page: int) -> bool:
-        """Whether the page can be found."""
-        return page in self._known
-
-    def forget(self, page: int) -> None:
-        """The page is about to be overwritten."""
-        known = self._known.pop(page, None)
-        if known is not None:
-            del self._by_digest[known.digest]
-
-
-class PageAction(Enum):
-    """What the memory must do with a page."""
-
-    CLEAR = "clear"  # given out: no trace of the last owner may be read
-    COPY = "copy"  # copy on write
-    FREE = "free"  # nobody's any more: debug mode fills it with NaN
-
-
-@dataclass(frozen=True, slots=True)
-class PageNews:
-    """One change, to be carried out in order before the next step. ``source`` is set for COPY."""
-
-    action: PageAction
-    page: int
-    source: int | None = None
+Prefix = tuple[tuple[int, ...], ...]
+"""A cached prefix: for each group the pages of the prefix, `NULL_PAGE` where not needed."""
 
 
 class SequencePages:
-    """Gives sequences their pages, shares what is equal, and takes them back."""
+    """Gives sequences their pages, shares what is equal, and takes them back.
 
-    def __init__(self, num_pages: int, page_size: int, *, prefix_caching: bool = True) -> None:
-        self.pool = PagePool(num_pages)
+    ``chunk_tokens``: how many tokens a step computes of one sequence at most.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[GroupConfig],
+        page_size: int,
+        *,
+        chunk_tokens: int,
+        prefix_caching: bool = True,
+    ) -> None:
+        self.groups = tuple(PageGroup(i, g, page_size) for i, g in enumerate(groups))
         self.page_size = page_size
+        self.chunk_tokens = chunk_tokens
         self.prefix_caching = prefix_caching
         self.prefix_hit_tokens = 0
         self.prefix_query_tokens = 0
-        self._news: list[PageNews] = []
         self._digests: dict[LiveSequence, list[bytes]] = {}
 
-    def pages_for(self, tokens: int) -> int:
-        """Pages that so many tokens fill, the last one perhaps partly."""
-        return -(-tokens // self.page_size)
+    def can_ever_hold(self, tokens: int) -> bool:
+        """Whether a sequence of so many tokens fits the empty pools."""
+        return all(g.most_held(tokens, self.chunk_tokens) < g.pool.num_pages for g in self.groups)
 
-    def missing(self, sequence: LiveSequence) -> int:
-        """Pages that the known tokens need beyond those the sequence has."""
-        return self.pages_for(len(sequence.tokens)) - len(sequence.block_table)
+    def missing(self, sequence: LiveSequence) -> tuple[int, ...]:
+        """For each group, pages that the known tokens will need beyond those held."""
+        tables = sequence.block_tables or [[] for _ in self.groups]
+        return tuple(
+            max(0, g.most_held(len(sequence.tokens), self.chunk_tokens) - g.held(table))
+            for g, table in zip(self.groups, tables, strict=True)
+        )
 
     def news(self) -> list[PageNews]:
-        """What changed since the last call, in order."""
-        news, self._news = self._news, []
+        """What changed since the last call; in order for each group."""
+        news: list[PageNews] = []
+        for group in self.groups:
+            news += group.news
+            group.news = []
         return news
 
-    def cached_prefix(self, sequence: LiveSequence) -> list[int]:
-        """Pages that hold the start of the sequence already.
+    def cached_prefix(self, sequence: LiveSequence) -> Prefix:
+        """The longest start of the sequence that every group can continue from.
 
         At most ``len(tokens) - 1`` tokens: the last one must be computed, or there are no logits.
         A request that wants prompt logprobs needs the logits of all positions and hits nothing.
         """
         wants_all = sequence.request.params.prompt_logprobs is not None
         if not self.prefix_caching or (wants_all and sequence.output_tokens == 0):
-            return []
-        pages = []
-        digest = self.pool.prefixes.root(sequence.request.cache_salt)
-        size = self.page_size
-        for start in range(0, len(sequence.tokens) - size, size):
-            tokens = sequence.tokens[start : start + size]
-            digest = self.pool.prefixes.chain(digest, tokens)
-            page = self.pool.prefixes.find(digest, tokens)
-            if page is None:
-                break
-            pages.append(page)
-        return pages
+            return ((),) * len(self.groups)
+        found = self._find_pages(sequence)
+        usable = [g.usable_prefix(pages) for g, pages in zip(self.groups, found, strict=True)]
+        length = max(k for k in range(len(usable[0])) if all(of_group[k] for of_group in usable))
+        return tuple(
+            tuple(
+                page if page is not None and i >= g.first_needed(length * self.page_size) else 0
+                for i, page in enumerate(pages[:length])
+            )
+            for g, pages in zip(self.groups, found, strict=True)
+        )
 
-    def fits(self, sequence: LiveSequence, prefix: Sequence[int], spare: int = 0) -> bool:
-        """Whether all known tokens can be held now, after `attach(prefix)`, with pages to spare."""
-        wanted = self.pages_for(len(sequence.tokens)) - len(prefix)
-        revived = sum(1 for page in prefix if self.pool.references(page) == 0)
-        return wanted + revived + spare <= self.pool.available
+    def fits(self, sequence: LiveSequence, prefix: Prefix, spare: Sequence[int]) -> bool:
+        """Whether all known tokens can be held after `attach(prefix)`, with pages to spare."""
+        for group, pages, extra in zip(self.groups, prefix, spare, strict=True):
+            held = [page for page in pages if page != NULL_PAGE]
+            revived = sum(1 for page in held if group.pool.references(page) == 0)
+            wanted = group.most_held(len(sequence.tokens), self.chunk_tokens) - len(held)
+            if max(0, wanted) + revived + extra > group.pool.available:
+                return False
+        return True
 
-    def attach(self, sequence: LiveSequence, prefix: Sequence[int]) -> None:
+    def attach(self, sequence: LiveSequence, prefix: Prefix) -> None:
         """Start the sequence on pages that hold its first tokens."""
-        self.pool.share(prefix)
-        sequence.block_table.extend(prefix)
-        sequence.computed = len(prefix) * self.page_size
-        sequence.cached_tokens = sequence.computed
+        for group, pages in zip(self.groups, prefix, strict=True):
+            group.share(pages)
+        sequence.block_tables = [list(pages) for pages in prefix]
+        sequence.computed = len(prefix[0]) * self.page_size
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = sequence.computed
         self.prefix_hit_tokens += sequence.computed
         self.prefix_query_tokens += len(sequence.tokens)
 
     def grow(self, sequence: LiveSequence, tokens: int) -> bool:
-        """Make room for the first ``tokens`` tokens; False, and nothing done, if pages lack.
-
-        The page that is written next is made the sequence's own: a page that another one reads
-        too is copied first (copy on write).
-        """
-        missing = self.pages_for(tokens) - len(sequence.block_table)
-        writes_at = sequence.computed // self.page_size
-        shared = (
-            writes_at < len(sequence.block_table)
-            and self.pool.references(sequence.block_table[writes_at]) > 1
-        )
-        if missing + shared > self.pool.available:
+        """Make room for the first ``tokens`` tokens; False, and nothing done, if pages lack."""
+        computed = sequence.computed
+        pairs = list(zip(self.groups, sequence.block_tables, strict=True))
+        if any(group.lacks(table, computed, tokens) > 0 for group, table in pairs):
             return False
-        if shared:
-            source = sequence.block_table[writes_at]
-            [copy] = self.pool.take(1)
-            self._news.append(PageNews(PageAction.COPY, copy, source))
-            self.pool.give_back([source])
-            sequence.block_table[writes_at] = copy
-        if missing > 0:
-            fresh = self.pool.take(missing)
-            self._news.extend(PageNews(PageAction.CLEAR, page) for page in fresh)
-            sequence.block_table.extend(fresh)
+        for group, table in pairs:
+            group.extend(table, computed, tokens)
         return True
 
     def fork(self, parent: LiveSequence, child: LiveSequence) -> None:
         """Let ``child`` start with all the pages of ``parent``, the partly filled one included."""
-        self.pool.share(parent.block_table)
-        child.block_table.extend(parent.block_table)
+        for group, table in zip(self.groups, parent.block_tables, strict=True):
+            group.share(table)
+        child.block_tables = [list(table) for table in parent.block_tables]
         child.computed = parent.computed
         child.cached_tokens = parent.cached_tokens
 
@@ -272,18 +119,43 @@ class SequencePages:
         if not self.prefix_caching:
             return
         digests = self._digests.setdefault(
-            sequence, [self.pool.prefixes.root(sequence.request.cache_salt)]
+            sequence, [PrefixIndex.root(sequence.request.cache_salt)]
         )
         for index in range(len(digests) - 1, sequence.computed // self.page_size):
-            start = index * self.page_size
-            tokens = sequence.tokens[start : start + self.page_size]
-            digests.append(self.pool.prefixes.chain(digests[-1], tokens))
-            self.pool.prefixes.add(sequence.block_table[index], digests[-1], tokens)
+            tokens = self._page_tokens(sequence, index)
+            digests.append(PrefixIndex.chain(digests[-1], tokens))
+            for group, table in zip(self.groups, sequence.block_tables, strict=True):
+                if table[index] != NULL_PAGE:
+                    group.pool.prefixes.add(table[index], digests[-1], tokens)
 
     def release(self, sequence: LiveSequence) -> None:
-        """Take all pages back; what was computed is lost unless the prefix cache knows it."""
-        freed = self.pool.give_back(reversed(sequence.block_table))
-        self._news.extend(PageNews(PageAction.FREE, page) for page in freed)
-        sequence.block_table.clear()
+        """Take all pages back; what was computed is lost unless the prefix cache knows it.
+
+        The last page goes first: it is evicted first, and a prefix without its tail is still one.
+        """
+        for group, table in zip(self.groups, sequence.block_tables, strict=False):
+            group.give_back(table[::-1])
+        sequence.block_tables = []
         sequence.computed = 0
         self._digests.pop(sequence, None)
+
+    def _find_pages(self, sequence: LiveSequence) -> list[list[int | None]]:
+        """For each group, the cached page of each full page, as far as any group may use it."""
+        found: list[list[int | None]] = [[] for _ in self.groups]
+        digest = PrefixIndex.root(sequence.request.cache_salt)
+        for index in range((len(sequence.tokens) - 1) // self.page_size):
+            tokens = self._page_tokens(sequence, index)
+            digest = PrefixIndex.chain(digest, tokens)
+            pages = [g.pool.prefixes.find(digest, tokens) for g in self.groups]
+            unusable = [
+                page is None and g.window is None
+                for g, page in zip(self.groups, pages, strict=True)
+            ]
+            if any(unusable):
+                break
+            for of_group, page in zip(found, pages, strict=True):
+                of_group.append(page)
+        return found
+
+    def _page_tokens(self, sequence: LiveSequence, index: int) -> list[int]:
+        return sequence.tokens[index * self.page_size : (index + 1) * self.page_size]

@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from reference_engine import cpu_kernels
 from reference_engine.attention.plan import unit_size
+from reference_engine.model import LayerShape
 from reference_engine.numerics import KEY_BLOCK, padded
+from reference_engine.page_group import GroupConfig
+
+
+class PoolSizes(Protocol):
+    """The dials that decide how much memory keys and values take; see `EngineConfig`."""
+
+    @property
+    def page_size(self) -> int:
+        """Tokens a page holds."""
+
+    @property
+    def num_pages(self) -> int:
+        """Pages in a pool, the null page included."""
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens a step computes at most."""
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at once."""
+
+
+def page_groups(layers: Sequence[LayerShape], config: PoolSizes) -> tuple[GroupConfig, ...]:
+    """The page groups of a model: one for each sliding window that occurs, None among them.
+
+    The pool of a window group is no larger than what ``max_num_seqs`` sequences can hold.
+    """
+    groups = []
+    for window in dict.fromkeys(layer.window for layer in layers):
+        pages = config.num_pages
+        if window is not None:
+            widest = -(-(window - 1 + config.token_budget) // config.page_size) + 2
+            pages = min(pages, 1 + config.max_num_seqs * widest)
+        groups.append(GroupConfig(pages, window))
+    return tuple(groups)
 
 
 class PagedStore:
-    """Keys and values of all layers in fixed pages; page 0 is the null page, always zero.
+    """Keys and values of all layers in fixed pages; page 0 of each group is always zero.
 
     Each layer's tensor is [kv_heads, pages * page_size, head_dim]: the tokens of a page lie
     together for each head, so a block of keys is gathered in runs of `unit_size` tokens.
@@ -20,45 +59,57 @@ class PagedStore:
 
     def __init__(
         self,
-        *,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
-        num_pages: int,
+        layers: Sequence[LayerShape],
+        groups: Sequence[GroupConfig],
         page_size: int,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        shape = (layers, kv_heads, num_pages * page_size, head_dim)
-        self._keys = torch.zeros(shape, dtype=dtype)
-        self._values = torch.zeros(shape, dtype=dtype)
+        by_window = {group.window: index for index, group in enumerate(groups)}
+        self._group_of = [by_window[layer.window] for layer in layers]
         self._page_size = page_size
         self.unit = unit_size(page_size)
-        self.slots = torch.empty(0, dtype=torch.long)
+        shapes = [
+            (layer.kv_heads, groups[group].num_pages * page_size, layer.head_dim)
+            for layer, group in zip(layers, self._group_of, strict=True)
+        ]
+        self._keys = [torch.zeros(shape, dtype=dtype) for shape in shapes]
+        self._values = [torch.zeros(shape, dtype=dtype) for shape in shapes]
+        self._slots: list[Tensor] = []
 
     @property
-    def page_bytes(self) -> int:
-        """Memory of one page over all layers."""
-        layers, kv_heads, _, head_dim = self._keys.shape
-        return 2 * layers * kv_heads * head_dim * self._keys.element_size() * self._page_size
+    def bytes_per_token(self) -> int:
+        """Memory of one token's keys and values: 2 * layers * kv_heads * head_dim * bytes."""
+        return sum(2 * k.shape[0] * k.shape[2] * k.element_size() for k in self._keys)
 
-    @property
-    def slots_total(self) -> int:
-        """Tokens that all pages together hold, the null page included."""
-        return self._keys.shape[2]
+    def group_of(self, layer: int) -> int:
+        """The page group of a layer."""
+        return self._group_of[layer]
 
-    def begin_step(self, slots: Sequence[int]) -> None:
-        """Say where the step's rows go. Called once, before the model runs."""
-        self.slots = torch.tensor(slots)
+    def slots_of(self, layer: int) -> Tensor:
+        """Where this step's rows of a layer go: [rows]."""
+        return self._slots[self._group_of[layer]]
+
+    def begin_step(self, slots: Sequence[Sequence[int]]) -> None:
+        """Say where the step's rows go in each group. Called once, before the model runs."""
+        self._slots = [torch.tensor(of_group) for of_group in slots]
 
     def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Write the step's rows of one layer. Both: [kv_heads, rows, head_dim]."""
-        self._keys[layer].index_copy_(1, self.slots, keys)
-        self._values[layer].index_copy_(1, self.slots, values)
+        slots = self.slots_of(layer)
+        for cache, rows in ((self._keys[layer], keys), (self._values[layer], values)):
+            if cache.device.type == "cpu" and cache.dtype is torch.float32:
+                cpu_kernels.store_rows(cache.numpy(), slots.numpy(), rows.numpy())
+            else:
+                cache.index_copy_(1, slots, rows)
 
     def put_at(self, layer: int, slot: int, key: Tensor, value: Tensor) -> None:
         """Write one row of one layer. Both: [kv_heads, head_dim]."""
-        self._keys[layer, :, slot] = key
-        self._values[layer, :, slot] = value
+        self._keys[layer][:, slot] = key
+        self._values[layer][:, slot] = value
+
+    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
+        """All keys and values of a layer by cache slot. Each: [kv_heads, slots, head_dim]."""
+        return self._keys[layer], self._values[layer]
 
     def gather(self, layer: int, units: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of cache units. units: [n] -> two tensors [kv_heads, n * unit, head_dim]."""
@@ -69,15 +120,21 @@ class PagedStore:
         by_unit = rows.view(kv_heads, -1, self.unit * head_dim)
         return by_unit.index_select(1, units).view(kv_heads, -1, head_dim)
 
-    def copy_page(self, source: int, destination: int) -> None:
-        """Copy a whole page in every layer."""
-        for rows in (self._keys, self._values):
-            rows[:, :, self._span(destination)] = rows[:, :, self._span(source)]
+    def copy_page(self, group: int, source: int, destination: int) -> None:
+        """Copy a whole page in every layer of the group."""
+        for rows in self._rows_of(group):
+            rows[:, self._span(destination)] = rows[:, self._span(source)]
 
-    def fill_page(self, page: int, value: float) -> None:
-        """Overwrite a page in every layer: zero before use, NaN after it in debug mode."""
-        for rows in (self._keys, self._values):
-            rows[:, :, self._span(page)] = value
+    def fill_page(self, group: int, page: int, value: float) -> None:
+        """Overwrite a page in every layer of the group: zero before use, NaN after it to debug."""
+        for rows in self._rows_of(group):
+            rows[:, self._span(page)] = value
+
+    def _rows_of(self, group: int) -> Iterator[Tensor]:
+        for layer, of_layer in enumerate(self._group_of):
+            if of_layer == group:
+                yield self._keys[layer]
+                yield self._values[layer]
 
     def _span(self, page: int) -> slice:
         return slice(page * self._page_size, (page + 1) * self._page_size)
@@ -92,15 +149,23 @@ class StepKeys:
     def __init__(self, layers: int) -> None:
         self._rows: list[tuple[Tensor, Tensor] | None] = [None] * layers
 
+    def group_of(self, layer: int) -> int:
+        """All layers are in one group here."""
+        return 0
+
     def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Keep one layer's rows until they are gathered."""
         self._rows[layer] = (_pad_to_block(keys), _pad_to_block(values))
 
-    def gather(self, layer: int, units: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of blocks (a unit is a whole key block here)."""
+    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
+        """All keys and values of a layer by position, with a tail of zeros."""
         rows = self._rows[layer]
         assert rows is not None  # noqa: S101
-        keys, values = (_take_blocks(x, units) for x in rows)
+        return rows
+
+    def gather(self, layer: int, units: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of blocks (a unit is a whole key block here)."""
+        keys, values = (_take_blocks(x, units) for x in self.rows(layer))
         return keys, values
 
 

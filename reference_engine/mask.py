@@ -32,8 +32,10 @@ class DenseMask:
     key_slots: Tensor
 
 
-def dense_mask(batch: RaggedBatch, window: int | None = None) -> DenseMask:
+def dense_mask(batch: RaggedBatch, window: int | None = None, group: int = 0) -> DenseMask:
     """Spell out what ``batch`` means for a layer with this sliding window (None: full attention).
+
+    ``group`` is the layer's page group, by whose block tables keys are found.
 
     A window of ``w`` shows a token itself and the ``w - 1`` tokens before it.
     """
@@ -47,7 +49,8 @@ def dense_mask(batch: RaggedBatch, window: int | None = None) -> DenseMask:
         key_sequences += [index] * sequence.context
         key_positions += range(sequence.context)
         key_slots += [
-            sequence.block_table[p // size] * size + p % size for p in range(sequence.context)
+            sequence.block_tables[group][p // size] * size + p % size
+            for p in range(sequence.context)
         ]
     rows, keys = torch.tensor(row_sequences), torch.tensor(key_sequences)
     at, key_at = torch.tensor(batch.positions), torch.tensor(key_positions)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_engine.attention import exact
+from reference_engine.attention.backend import choose_backend
 from reference_engine.attention.exact import AttentionStep
 from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
 from reference_engine.exact_modules import ExactLinear, UnknownLayer, make_exact
@@ -39,7 +40,8 @@ class LoadedModel:
     """A causal language model that computes every row in the same way whatever the batch.
 
     Attributes: vocab_size, eos_ids, bos_id, max_context_tokens, layers (one `LayerShape` each),
-    path (the checkpoint folder, which holds the tokenizer too, or None for a model made in memory).
+    path (the checkpoint folder, which holds the tokenizer too, or None for a model made in memory),
+    attention (the backend that `solo` and the engine use alike).
     """
 
     def __init__(self, model: nn.Module, path: Path | None = None) -> None:
@@ -60,6 +62,9 @@ class LoadedModel:
         self.max_context_tokens = int(config.max_position_embeddings)
         self.eos_ids = _eos_ids(model)
         self.bos_id: int | None = getattr(config, "bos_token_id", None)
+        self.dtype: torch.dtype = model.dtype  # type: ignore[assignment]
+        device: torch.device = model.device  # type: ignore[assignment]
+        self.attention = choose_backend(device, self.dtype)
         self.layers = self._discover_layers()
 
     def logits(self, batch: RaggedBatch, step: AttentionStep) -> Tensor:
@@ -86,7 +91,7 @@ class LoadedModel:
 
     def _discover_layers(self) -> tuple[LayerShape, ...]:
         """Run one token and note what each attention layer asks for."""
-        batch = BatchBuilder(KEY_BLOCK).build([BatchSequence((0,), 0, (0,), 1)])
+        batch = BatchBuilder(KEY_BLOCK).build([BatchSequence((0,), 0, ((0,),), 1)])
         recorder = _LayerRecorder(batch)
         self.logits(batch, recorder)
         seen = sorted(recorder.shapes)

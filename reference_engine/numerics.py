@@ -1,17 +1,18 @@
 """Every floating-point reduction of the engine, and the reason why its results are exact.
 
 The bits of a float sum depend on the order of its terms, and a BLAS library picks that order from
-the shape of the call. Two constants take the choice away:
+the shape of the call. What takes the choice away:
 
 - ``ROW_TILE``: a matrix product never sees a number of rows that is not a multiple of it. Rows
   are padded with zeros up to the next multiple, so one row alone and one row among a thousand run
-  through the same inner loop.
-- ``KEY_BLOCK``: attention reads keys in blocks of this many positions, anchored at position 0, and
-  adds the blocks up in order. A query therefore sums the same terms in the same order whether it
-  is computed by a decode step, by a chunk, or by a full recompute.
-
-That rows do not influence each other *within* such a call is an observation about the library, not
-a theorem. `reference_engine.self_test` checks it for every weight shape before anything is served.
+  through the same inner loop. That rows do not influence each other *within* such a call is an
+  observation about the library, not a theorem. `reference_engine.self_test` checks it for every
+  weight shape before anything is served.
+- On a CPU in fp32, attention and RMS norms are loops of our own (`cpu_kernels`), which compute
+  each row from its own inputs: a query sums its keys in the order of their positions whether it is
+  computed by a decode step, by a chunk, or by a full recompute.
+- ``KEY_BLOCK``: elsewhere, attention reads keys in blocks of this many positions, anchored at
+  position 0, and adds the blocks up in order, to the same effect.
 
 Everything else here is elementwise, where order does not matter, or a maximum, which is exact in
 any order. No other module of the engine may call a reduction (a test greps for it).
@@ -25,6 +26,8 @@ from typing import Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from reference_engine import cpu_kernels
 
 ROW_TILE: Final = 8
 KEY_BLOCK: Final = 64
@@ -92,6 +95,31 @@ def mean_square(x: Tensor) -> Tensor:
     return mean[: x.numel() // x.shape[-1]].reshape(*x.shape[:-1], 1)
 
 
+def rms_norm(x: Tensor, scale: Tensor | None, eps: float) -> Tensor:
+    """``x / sqrt(mean(x^2) + eps) * scale`` in fp32. x: [..., width] -> [..., width]."""
+    rows = x.float()
+    if x.device.type != "cpu":
+        normed = rows * torch.rsqrt(mean_square(rows) + eps)
+        return normed if scale is None else normed * scale
+    rows = rows.contiguous()
+    out = torch.empty_like(rows)
+    width = rows.shape[-1]
+    weight = torch.ones(width) if scale is None else scale
+    cpu_kernels.rms_norm_rows(
+        out.view(-1, width).numpy(), rows.view(-1, width).numpy(), weight.numpy(), eps
+    )
+    return out
+
+
+def finite_rows(x: Tensor) -> list[bool]:
+    """Whether each row is free of NaN and infinity. x: [rows, width], fp32."""
+    on_cpu = x.device.type == "cpu"
+    finite = (
+        torch.from_numpy(cpu_kernels.finite_rows(x.numpy())) if on_cpu else x.isfinite().all(-1)
+    )
+    return [bool(row) for row in finite.tolist()]
+
+
 def mean_row(x: Tensor) -> Tensor:
     """The mean of each row in fp32. x: [..., width] -> [..., 1]."""
     flat = pad_rows(x.reshape(-1, x.shape[-1]).float())
@@ -149,30 +177,36 @@ def block_attention(
     numerators and products block by block, added in rank order. A block that is wholly hidden adds
     zeros and changes nothing.
     """
+    kv_heads, _, tokens, group, head_dim = queries.shape
+    seen = tokens * group
+    scores = _block_scores(queries, keys, hidden, tile_of_block, softcap)
+    best = _over_ranks(scores.amax(-1), blocks_at_rank, maximum=True)
+    weights = scores.sub_(best.index_select(1, tile_of_block).unsqueeze(-1)).exp_()
+    total = _over_ranks(weights.sum(-1), blocks_at_rank)
+    mixed = torch.bmm(weights.flatten(0, 1), values.reshape(-1, KEY_BLOCK, head_dim)).view(
+        kv_heads, -1, weights.shape[2], head_dim
+    )
+    out = _over_ranks(mixed, blocks_at_rank) / total.unsqueeze(-1)
+    return out[:, :, :seen].reshape(queries.shape)
+
+
+def _block_scores(
+    queries: Tensor, keys: Tensor, hidden: Tensor, tile_of_block: Tensor, softcap: float | None
+) -> Tensor:
+    """The scores of every block's queries: [kv_heads, blocks, padded rows, KEY_BLOCK]."""
     kv_heads, tiles, tokens, group, head_dim = queries.shape
     rows = padded(tokens * group, ROW_TILE)
-    blocks = tile_of_block.shape[0]
     q = queries.reshape(kv_heads, tiles, tokens * group, head_dim)
     q = F.pad(q, (0, 0, 0, rows - tokens * group)).index_select(1, tile_of_block)
-    scores = torch.bmm(
-        q.view(kv_heads * blocks, rows, head_dim),
-        keys.reshape(kv_heads * blocks, KEY_BLOCK, head_dim).transpose(1, 2),
-    ).view(kv_heads, blocks, rows, KEY_BLOCK)
+    scores = torch.bmm(q.flatten(0, 1), keys.reshape(-1, KEY_BLOCK, head_dim).transpose(1, 2)).view(
+        kv_heads, -1, rows, KEY_BLOCK
+    )
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     # In place on a view: the padding rows stay as they are, finite and unused.
     per_row = hidden.repeat_interleave(group, dim=1)
     scores[:, :, : tokens * group].masked_fill_(per_row, float("-inf"))
-
-    best = _over_ranks(scores.amax(-1), blocks_at_rank, maximum=True)
-    weights = scores.sub_(best.index_select(1, tile_of_block).unsqueeze(-1)).exp_()
-    total = _over_ranks(weights.sum(-1), blocks_at_rank)
-    mixed = torch.bmm(
-        weights.view(kv_heads * blocks, rows, KEY_BLOCK),
-        values.reshape(kv_heads * blocks, KEY_BLOCK, head_dim),
-    ).view(kv_heads, blocks, rows, head_dim)
-    out = _over_ranks(mixed, blocks_at_rank) / total.unsqueeze(-1)
-    return out[:, :, : tokens * group].reshape(queries.shape)
+    return scores
 
 
 def _over_ranks(x: Tensor, blocks_at_rank: Sequence[int], *, maximum: bool = False) -> Tensor:

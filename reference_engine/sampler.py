@@ -70,7 +70,7 @@ def choose_token(
     """
     row = adjusted(logits, params, prompt_ids, output_ids, end_ids)
     if params.temperature == 0:
-        return int(row.argmax())
+        return int(np.argmax(row.numpy()))  # the first of equals
     probabilities = candidate_probabilities(row, params)
     position = len(prompt_ids) + len(output_ids)
     return inverse_cdf(probabilities, uniform_draw(seed, choice, position))

@@ -4,12 +4,16 @@ The algorithm of continuous batching: fill a budget of tokens; every running dec
 token each; then prefill chunks, cut to fit; requests are admitted and retired at every step.
 
 When pages run out, the sequence served last gives up its pages and waits again; its tokens, the
-generated ones included, are computed anew later. Three rules bound everybody's wait by the work
-that is served before them:
+generated ones included, are computed anew later. Three rules bound everybody's wait:
 
-1. Order of service is (priority, arrival). Nobody who waits is overtaken by someone behind.
-2. A sequence only takes pages from sequences behind it, so the first one always advances.
+1. Order of service is (priority, arrival). Of those who wait nobody is overtaken: if the first does
+   not fit, no later one is let in.
+2. A running sequence takes pages only from sequences behind it, so the first that runs advances in
+   every step, and never loses what it has computed.
 3. A request that could not be served alone is refused when it comes, not when it stands first.
+
+So a request waits, at most, for the remaining work of those that run when it comes and the whole
+work of those before it in the order of service; nothing behind it adds to that.
 """
 
 from __future__ import annotations
@@ -152,7 +156,9 @@ class Scheduler:
         Running sequences are left the pages that their known tokens still need and one more to
         grow into, or the newcomer would be preempted at once.
         """
-        spare = sum(self.pages.missing(s) + 1 for s in self.running)
+        spare = [0] * len(self.pages.groups)
+        for running in self.running:
+            spare = self._with_growth(spare, running)
         while budget > 0 and len(self.running) < self.max_num_seqs:
             sequence = self._first_waiting()
             if sequence is None:
@@ -166,10 +172,15 @@ class Scheduler:
             self._run(sequence)
             count = min(budget, sequence.remaining)
             self.pages.grow(sequence, sequence.computed + count)
-            spare += self.pages.missing(sequence) + 1
+            spare = self._with_growth(spare, sequence)
             plan.admitted.append(sequence)
             plan.chunks.append(Chunk(sequence, sequence.computed, count))
             budget -= count
+
+    def _with_growth(self, spare: list[int], sequence: Sequence) -> list[int]:
+        """Add the pages that the sequence may take soon: for its known tokens, and one more."""
+        missing = self.pages.missing(sequence)
+        return [pages + more + 1 for pages, more in zip(spare, missing, strict=True)]
 
     def _first_waiting(self) -> Sequence | None:
         while self._waiting:

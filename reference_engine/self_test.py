@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from reference_engine import numerics
+from reference_engine import cpu_kernels, numerics
 from reference_engine.model import LoadedModel
 from reference_engine.numerics import KEY_BLOCK, ROW_TILE
 
@@ -58,8 +59,9 @@ def self_test(model: LoadedModel) -> int:
         (1, 2, 9, 33),
         generator,
     )
+    attend = _attend_rows if model.attention.name == "rows" else _attend_blocks
     for heads_and_width in sorted({(s.group, s.kv_heads, s.head_dim) for s in model.layers}):
-        compared += _compare_attention(*heads_and_width, generator)
+        compared += _compare_attention(attend, *heads_and_width, generator)
     return compared
 
 
@@ -102,20 +104,26 @@ def _compare_rows(
     return compared
 
 
-def _compare_attention(group: int, kv_heads: int, head_dim: int, generator: torch.Generator) -> int:
+def _compare_attention(
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    group: int,
+    kv_heads: int,
+    head_dim: int,
+    generator: torch.Generator,
+) -> int:
     """One query tile of every size among others, against the tile of one token alone."""
     blocks = 3
     keys = torch.randn(kv_heads, blocks, KEY_BLOCK, head_dim, generator=generator)
     values = torch.randn(keys.shape, generator=generator)
     query = torch.randn(kv_heads, 1, 1, group, head_dim, generator=generator)
-    alone = _attend_all(query, keys, values)[:, 0, 0]
+    alone = attend(query, keys, values)[:, 0, 0]
     compared = 0
     for tiles, tokens in ((2, 1), (5, 1), (33, 1), (3, 8), (2, 64)):
         others = torch.randn(kv_heads, tiles, tokens, group, head_dim, generator=generator)
         for tile, token in ((0, 0), (tiles - 1, tokens - 1), (tiles // 2, tokens // 2)):
             queries = others.clone()
             queries[:, tile, token] = query[:, 0, 0]
-            got = _attend_all(queries, keys, values)[:, tile, token]
+            got = attend(queries, keys, values)[:, tile, token]
             compared += 1
             if not torch.equal(got, alone):
                 raise InexactArithmetic(
@@ -125,7 +133,28 @@ def _compare_attention(group: int, kv_heads: int, head_dim: int, generator: torc
     return compared
 
 
-def _attend_all(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _attend_rows(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """As `_attend_blocks`, by the compiled loops, the blocks' keys in an order of their own."""
+    kv_heads, tiles, tokens, group, head_dim = queries.shape
+    by_row = queries.permute(1, 2, 0, 3, 4).reshape(tiles * tokens, kv_heads * group, head_dim)
+    out = np.empty(by_row.shape, np.float32)
+    slots = np.arange(keys.shape[1] * KEY_BLOCK)[::-1].copy()
+    begins = np.zeros(len(by_row), np.int64)
+    cpu_kernels.attend_rows(
+        out,
+        by_row.numpy(),
+        keys.flatten(1, 2).numpy(),
+        values.flatten(1, 2).numpy(),
+        slots,
+        begins,
+        begins + len(slots),
+        0.0,
+    )
+    by_tile = torch.from_numpy(out).view(tiles, tokens, kv_heads, group, head_dim)
+    return by_tile.permute(2, 0, 1, 3, 4)
+
+
+def _attend_blocks(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Every tile over the same blocks, everything visible."""
     tiles, tokens = queries.shape[1:3]
     blocks = keys.shape[1]

@@ -21,6 +21,8 @@ class Sequence:
     """The known tokens (prompt, then output), and how many of them have keys and values.
 
     ``computed`` counts the tokens whose keys and values are in the cache; the rest is work.
+    ``block_tables``: its pages, one table for each page group. ``cached_tokens``: how many tokens
+    the prefix cache held when the sequence was first admitted; None before.
     """
 
     request: Request
@@ -29,8 +31,8 @@ class Sequence:
     tokens: list[int]
     state: SequenceState = SequenceState.WAITING
     computed: int = 0
-    block_table: list[int] = field(default_factory=list)
-    cached_tokens: int = 0
+    block_tables: list[list[int]] = field(default_factory=list)
+    cached_tokens: int | None = None
 
     @property
     def key(self) -> tuple[int, int, int]:

@@ -34,9 +34,9 @@ def solo(model: LoadedModel, request: Request) -> list[Completion]:
 def full_logits(model: LoadedModel, token_ids: Sequence[int], last: int = 1) -> Tensor:
     """Logits after each of the ``last`` positions: [last, vocab] fp32."""
     blocks = -(-len(token_ids) // KEY_BLOCK)
-    sequence = BatchSequence(tuple(token_ids), 0, range(blocks), last)
+    sequence = BatchSequence(tuple(token_ids), 0, (range(blocks),), last)
     batch = BatchBuilder(KEY_BLOCK).build([sequence])
-    return model.logits(batch, AttentionStep(batch, StepKeys(len(model.layers))))
+    return model.logits(batch, AttentionStep(batch, StepKeys(len(model.layers)), model.attention))
 
 
 def score_prompt(model: LoadedModel, request: Request) -> tuple[TokenLogprobs | None, ...]:

@@ -1,44 +1,39 @@
-"""Exact attention in plain torch, registered with transformers as an attention implementation."""
+"""Exact attention, registered with transformers as an attention implementation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reference_engine.attention.plan import TileCall, plan_attention
+from reference_engine.attention.backend import (
+    AttentionBackend,
+    KeyValueSource,
+    choose_backend,
+)
 from reference_engine.batch import RaggedBatch
-from reference_engine.numerics import KEY_BLOCK, block_attention
 
 IMPLEMENTATION: Final = "isobatch_exact"
 """The name under which transformers knows this attention."""
 
 
-class KeyValueSource(Protocol):
-    """Where a layer's keys and values are kept."""
-
-    def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Keep this step's keys and values. Both: [kv_heads, rows, head_dim]."""
-
-    def gather(self, layer: int, units: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values of cache units. units: [n] -> each [kv_heads, n * unit, head_dim]."""
-
-
 class ExactAttention:
-    """The backend of one engine: makes an `AttentionStep` for each batch."""
+    """The attention of one engine: makes an `AttentionStep` for each batch."""
 
-    def __init__(self, source: KeyValueSource) -> None:
+    def __init__(self, source: KeyValueSource, backend: AttentionBackend) -> None:
         self._source = source
+        self._backend = backend
 
     def step(self, batch: RaggedBatch) -> AttentionStep:
         """Attention over the keys of this engine for one batch."""
-        return AttentionStep(batch, self._source, self.plan)
+        return AttentionStep(batch, self._source, self._backend, self.plan)
 
-    def plan(self, batch: RaggedBatch, window: int | None) -> list[TileCall]:
-        """The calls for a layer with this window."""
-        return plan_attention(batch, window)
+    def plan(self, batch: RaggedBatch, window: int | None, group: int) -> Any:
+        """The backend's plan for a layer with this window in this page group."""
+        return self._backend.plan(batch, window, group)
 
 
 class AttentionStep:
@@ -48,12 +43,14 @@ class AttentionStep:
         self,
         batch: RaggedBatch,
         source: KeyValueSource,
-        plan: Callable[[RaggedBatch, int | None], list[TileCall]] = plan_attention,
+        backend: AttentionBackend | None = None,
+        plan: Callable[[RaggedBatch, int | None, int], Any] | None = None,
     ) -> None:
         self._batch = batch
         self._source = source
-        self._make_plan = plan
-        self._plans: dict[int | None, list[TileCall]] = {}
+        self._backend = backend or choose_backend(torch.device("cpu"), torch.float32)
+        self._make_plan = plan or self._backend.plan
+        self._plans: dict[tuple[int | None, int], Any] = {}
 
     def attend(
         self,
@@ -74,31 +71,22 @@ class AttentionStep:
         """
         tokens = self._batch.num_tokens
         self._source.put(layer, keys[:, :tokens], values[:, :tokens])
-        heads, rows, head_dim = queries.shape
-        kv_heads = keys.shape[0]
-        grouped = (queries * scaling).view(kv_heads, heads // kv_heads, rows, head_dim)
-        by_row = grouped.transpose(1, 2).contiguous()  # [kv_heads, rows, group, head_dim]
-        out = queries.new_zeros(kv_heads, rows, heads // kv_heads, values.shape[-1])
-        for call in self._plan(window):
-            k, v = self._source.gather(layer, call.units)
-            tiles, size = call.rows.shape
-            q = by_row.index_select(1, call.rows.view(-1))
-            mixed = block_attention(
-                q.view(kv_heads, tiles, size, heads // kv_heads, head_dim),
-                k.view(kv_heads, -1, KEY_BLOCK, head_dim),
-                v.view(kv_heads, -1, KEY_BLOCK, head_dim),
-                call.hidden,
-                call.tile_of_block,
-                call.blocks_at_rank,
-                softcap,
-            )
-            out.index_copy_(1, call.kept_rows, mixed.flatten(1, 2).index_select(1, call.kept))
-        return out.transpose(0, 1).reshape(rows, heads, -1)
+        plan = self._plan(window, self._source.group_of(layer))
+        out = self._backend.attend(
+            plan,
+            self._source,
+            layer,
+            queries[:, :tokens],
+            scaling=scaling,
+            softcap=softcap,
+        )
+        padding = queries.shape[1] - tokens
+        return F.pad(out, (0, 0, 0, 0, 0, padding)) if padding else out
 
-    def _plan(self, window: int | None) -> list[TileCall]:
-        if window not in self._plans:
-            self._plans[window] = self._make_plan(self._batch, window)
-        return self._plans[window]
+    def _plan(self, window: int | None, group: int) -> Any:
+        if (window, group) not in self._plans:
+            self._plans[window, group] = self._make_plan(self._batch, window, group)
+        return self._plans[window, group]
 
 
 def exact_attention(

@@ -64,21 +64,26 @@ def unit_size(page_size: int) -> int:
     return math.gcd(page_size, KEY_BLOCK)
 
 
-def plan_attention(batch: RaggedBatch, window: int | None = None) -> list[TileCall]:
-    """The calls that compute attention for every row of ``batch`` in a layer with this window."""
+def plan_attention(batch: RaggedBatch, window: int | None = None, group: int = 0) -> list[TileCall]:
+    """The calls that compute attention for every row of ``batch``.
+
+    ``window`` is the layer's sliding window, ``group`` its page group.
+    """
     by_size: dict[int, list[Tile]] = {}
     for first_row, sequence in zip(batch.cu_seqlens, batch.sequences, strict=False):
-        for tile in _tiles(sequence, first_row, window):
+        for tile in _tiles(sequence, first_row, window, group):
             size = next(s for s in TILE_TOKENS if s >= tile.count)
             by_size.setdefault(size, []).append(tile)
     return [
-        _call(group, size, batch.page_size, window)
+        _call(bounded, size, batch.page_size, window)
         for size, tiles in by_size.items()
-        for group in _bounded(tiles, size)
+        for bounded in _bounded(tiles, size)
     ]
 
 
-def _tiles(sequence: BatchSequence, first_row: int, window: int | None) -> Iterator[Tile]:
+def _tiles(
+    sequence: BatchSequence, first_row: int, window: int | None, group: int
+) -> Iterator[Tile]:
     largest = TILE_TOKENS[-1]
     for offset in range(0, sequence.count, largest):
         start = sequence.start + offset
@@ -89,7 +94,7 @@ def _tiles(sequence: BatchSequence, first_row: int, window: int | None) -> Itera
             first_row=first_row + offset,
             start=start,
             count=count,
-            block_table=sequence.block_table,
+            block_table=sequence.block_tables[group],
             first_block=first_block,
             blocks=last_block - first_block + 1,
         )

@@ -35,14 +35,19 @@ def neighbour_visible() -> Mapping[str, Wrapper]:
             healthy(layer, keys, values)
             store: Any = healthy.__self__  # type: ignore[attr-defined]
             for row, neighbour in run.memory["leaks"].items():
-                slot = int(store.slots[row]) + 1
+                slot = int(store.slots_of(layer)[row]) + 1
                 store.put_at(layer, slot, keys[:, neighbour], values[:, neighbour])
 
         return leaking_put
 
     def plan(healthy: Healthy, run: FaultRun) -> Healthy:
-        def leaking_plan(batch: RaggedBatch, window: int | None) -> Any:
-            return [_unhide(call, batch, run) for call in healthy(batch, window)]
+        def leaking_plan(batch: RaggedBatch, window: int | None, group: int) -> Any:
+            ranges = healthy(batch, window, group)
+            ends = ranges.ends.copy()
+            for row in run.memory["leaks"]:
+                ends[row] += 1
+                run.executed()
+            return replace(ranges, ends=ends)
 
         return leaking_plan
 
@@ -59,21 +64,6 @@ def _leaks(batch: RaggedBatch) -> dict[int, int]:
         other = (index + 1) % len(batch.sequences)
         leaks[batch.cu_seqlens[index]] = batch.cu_seqlens[other + 1] - 1
     return leaks
-
-
-def _unhide(call: Any, batch: RaggedBatch, run: FaultRun) -> Any:
-    """Let the leaking rows of a call see the key after their own."""
-    hidden = call.hidden.clone()
-    for block, tile in enumerate(call.tile_of_block.tolist()):
-        row = int(call.rows[tile, 0])
-        if call.rows.shape[1] > 1 or row not in run.memory["leaks"]:
-            continue
-        own = (~hidden[block, 0]).nonzero()
-        newest = block == max(b for b, t in enumerate(call.tile_of_block.tolist()) if t == tile)
-        if newest and len(own) and int(own[-1]) + 1 < hidden.shape[-1]:
-            hidden[block, 0, int(own[-1]) + 1] = False
-            run.executed()
-    return replace(call, hidden=hidden)
 
 
 @fault(

@@ -26,11 +26,11 @@ def page_freed_early() -> Mapping[str, Wrapper]:
         def freeing_register(sequence: Sequence) -> None:
             healthy(sequence)
             freed = run.memory.setdefault("freed", {})
-            page = sequence.block_table[0]
-            if sequence.output_tokens == 0 or freed.get(sequence.key) == page:
+            page = sequence.block_tables[0][0]
+            if sequence.output_tokens == 0 or page in (0, freed.get(sequence.key)):
                 return
             freed[sequence.key] = page
-            pool: Any = healthy.__self__.pool  # type: ignore[attr-defined]
+            pool: Any = healthy.__self__.groups[0].pool  # type: ignore[attr-defined]
             pool.prefixes.forget(page)
             pool.give_back([page])
             run.executed()

@@ -13,6 +13,8 @@ from reference_engine.attention.exact import AttentionStep
 from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
 from reference_engine.kv_store import PagedStore
 from reference_engine.mask import dense_mask
+from reference_engine.model import LayerShape
+from reference_engine.page_group import GroupConfig
 
 KV_HEADS, GROUP, HEAD_DIM = 2, 3, 16
 
@@ -35,7 +37,7 @@ def batches(draw: st.DrawFn) -> RaggedBatch:
     sequences = []
     for (start, count), pages_needed in zip(chunks, needed, strict=True):
         table = [pages.pop() for _ in range(pages_needed)]
-        sequences.append(BatchSequence(tuple(range(count)), start, table, 1))
+        sequences.append(BatchSequence(tuple(range(count)), start, [table], 1))
     return BatchBuilder(page_size).build(sequences)
 
 
@@ -76,13 +78,12 @@ def test_attention_is_plain_masked_attention(
 def _filled_store(batch: RaggedBatch) -> tuple[PagedStore, Tensor, Tensor, Tensor]:
     """A store that knows the sequences' earlier tokens, and this step's queries, keys, values."""
     torch.manual_seed(len(batch.token_ids))
-    pages = 1 + max(max(s.block_table) for s in batch.sequences)
-    store = PagedStore(
-        layers=1, kv_heads=KV_HEADS, head_dim=HEAD_DIM, num_pages=pages, page_size=batch.page_size
-    )
-    earlier = [int(s) for s in dense_mask(batch).key_slots if int(s) not in set(batch.slots)]
+    pages = 1 + max(max(s.block_tables[0]) for s in batch.sequences)
+    layer = LayerShape(KV_HEADS, GROUP, HEAD_DIM, None)
+    store = PagedStore([layer], [GroupConfig(pages)], batch.page_size)
+    earlier = [int(s) for s in dense_mask(batch).key_slots if int(s) not in set(batch.slots[0])]
     if earlier:
-        store.begin_step(earlier)
+        store.begin_step([earlier])
         store.put(0, *torch.randn(2, KV_HEADS, len(earlier), HEAD_DIM).unbind())
     store.begin_step(batch.slots)
     rows = batch.num_tokens
@@ -100,7 +101,8 @@ def _plain_attention(
     scaling: float,
 ) -> Tensor:
     mask = dense_mask(batch, window)
-    units = torch.arange(store.slots_total // store.unit)
+    pages = 1 + max(max(s.block_tables[0]) for s in batch.sequences)
+    units = torch.arange(pages * batch.page_size // store.unit)
     keys, values = (x[:, mask.key_slots].double() for x in store.gather(0, units))
     grouped = queries.double().view(KV_HEADS, GROUP, -1, HEAD_DIM)
     scores = torch.einsum("hgqd,hkd->hgqk", grouped, keys) * scaling
