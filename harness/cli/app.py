@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "probe": ("harness.cli.probe", "Build probe checkpoints and ask the integer rule for answers."),
     "serve": ("harness.cli.serve", "Serve a checkpoint with the exact reference engine."),
     "check": ("harness.cli.check", "Check a server against the conformance suite."),
+    "replay": ("harness.cli.replay", "Run a failure again, or print it as curl or a bug report."),
     "bench": ("harness.cli.bench", "Measure a server's TTFT, gaps and throughput under load."),
     "launch": ("harness.cli.launch", "Install and start a server that others wrote."),
     "model": (
@@ -31,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "trace": ("harness.cli.trace", "Describe a request trace, or fit a recipe to it."),
     "selftest": ("harness.cli.selftest", "Measure this client's own error and cost."),
     "gate": ("harness.cli.gate", "Decide whether one server is a regression of another."),
+    "leaderboard": ("harness.cli.leaderboard", "Build the static site that compares servers."),
     "results": ("harness.cli.results", "Show, draw, verify and export run folders."),
     "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),
 }

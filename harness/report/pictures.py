@@ -46,7 +46,7 @@ def step_mask(step: Step, page_size: int) -> BoolMask:
 
     batch = BatchBuilder(page_size).build(
         [
-            BatchSequence((0,) * s.tokens, s.start, range(-(-s.end // page_size)))
+            BatchSequence((0,) * s.tokens, s.start, [range(-(-s.end // page_size))])
             for s in step.scheduled
         ]
     )

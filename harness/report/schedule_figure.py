@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.report.step import DECODE, PREFILL, Step
-from harness.report.theme import ACCENT, GRID, INK, MUTED, PAPER, WARM, drawing, stream_ink
+from harness.report.theme import ACCENT, GRID, INK, MUTED, PAPER, WARM, drawing, short, stream_ink
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def schedule_figure(
             upper.text(
                 -0.006,
                 lane,
-                labels.get(request_id, request_id),
+                short(labels.get(request_id, request_id), 14),
                 transform=upper.get_yaxis_transform(),
                 ha="right",
                 va="center",

@@ -90,6 +90,14 @@ def stream_ink(index: int) -> str:
     return STREAMS[index % len(STREAMS)]
 
 
+def short(label: str, limit: int = 28) -> str:
+    """A label that fits into a picture: printable, on one line, cut where it is too long."""
+    printable = "".join(c if c.isprintable() else " " for c in label)
+    return (
+        printable if len(printable) <= limit else f"{printable[: limit - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
 @contextmanager
 def drawing() -> Iterator[type[Figure]]:
     """The figure class to draw with while our inks and sizes are set; pyplot stays out of it."""
