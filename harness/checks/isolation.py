@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from harness.checks.assertions import assert_refused, assert_that
+from harness.checks.assertions import assert_that
 from harness.checks.capabilities import Capability
 from harness.checks.context import CheckContext
 from harness.checks.draws import contents
 from harness.checks.example import after, hanging_up
 from harness.checks.registry import check
+from harness.transcript import Ending
+from workloads.workload import WorkloadRequest
 
 _OVERLAP = {"interleaved_pairs": 1}
 
@@ -123,15 +125,28 @@ async def remains_of_the_cancelled(ctx: CheckContext) -> None:
     "ISO-6",
     "A request that the server refuses changes nobody's answer",
     answers=["llama.cpp#23652", "vllm#765", "omlx#1798", "vllm#23683"],
-    shows=_OVERLAP,
+    shows=_OVERLAP | {"refused": 1},
 )
 async def refused_neighbour(ctx: CheckContext) -> None:
     crowd = ctx.draw_crowd(least=3, max_tokens=st.integers(10, 20))
-    bad = replace(crowd[0], key="bad", params={**crowd[0].params, "max_tokens": -1})
-    run = await ctx.run(*crowd, after(bad, crowd[0].key, 2))
+    run = await ctx.run(*crowd, *[after(bad, "r0", 2) for bad in refusable(ctx)])
     ctx.evidence_of_overlap(run)
-    assert_refused(run["bad"])
+    refused = [a for a in run.answers if a.ending is Ending.REFUSED]
+    ctx.evidence("refused", len(refused))
     await ctx.assert_as_alone(run, *[r.key for r in crowd])
+
+
+def refusable(ctx: CheckContext) -> list[WorkloadRequest]:
+    """Requests that most servers refuse, each for a reason of its own. Their clients soon go."""
+    plain = hanging_up(ctx.ask("bad", ctx.prompt(6, "bad"), 4), after_tokens=4)
+    wrong = [{"temperature": "hot"}, {"max_tokens": "ten"}, {"model": "isobatch-no-such-model"}]
+    rows = [
+        replace(plain, key=f"bad{i}", params={**plain.params, **fields})
+        for i, fields in enumerate(wrong)
+    ]
+    if plain.prompt_ids is not None:
+        rows.append(replace(plain, key="bad id", prompt_ids=(*plain.prompt_ids, 2**31)))
+    return rows
 
 
 @check(

@@ -26,6 +26,7 @@ from harness.checks.registry import Check
 from harness.checks.session import Session
 from harness.transcript import Ending
 from harness.verdict import CheckResult, Failure, Verdict
+from workloads.workload import Workload
 
 Call = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -145,6 +146,16 @@ def replay_check(check: Check, session: Session, call: Call, draws: list[Any]) -
     except PropertyBroken:
         return search.smallest
     return None
+
+
+def replay_workload(workload: Workload, session: Session, call: Call) -> Failure | None:
+    """Run any workload once and hold every answer to the oracle; the failure, or None."""
+
+    async def body(context: CheckContext) -> None:
+        await context.assert_as_alone(await context.run(*workload.requests))
+
+    check = Check("replay", "Every request gets the answer that it gets alone", body)
+    return replay_check(check, session, call, [])
 
 
 def _search(search: _Search) -> None:

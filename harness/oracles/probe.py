@@ -29,6 +29,10 @@ class ProbeOracle:
     def __init__(self, config: ProbeConfig) -> None:
         self.config = config
         self.rule = Rule(config)
+        signs = self.rule.vocabulary.signs
+        self._letters_by_signs: dict[int, list[str]] = {}
+        for letter in _LETTERS:
+            self._letters_by_signs.setdefault(signs[self.encode(letter)[1]], []).append(letter)
         self._generate = lru_cache(maxsize=4096)(self._generate_uncached)
 
     @property
@@ -42,13 +46,34 @@ class ProbeOracle:
         return f"the integer rule of {self.config.name}: every token is known, no tolerance"
 
     def prompt(self, tokens: int, content: str) -> Prompt:
-        """BOS and ``tokens - 1`` random characters of one token each."""
+        """BOS and ``tokens - 1`` random characters of one token each.
+
+        Every other content ends balanced: its last characters drive the rule's sums to zero, where
+        one token more, less or changed shows at once.
+        """
         drawn = random.Random(content)
+        balanced = drawn.random() < 0.5
         text = "".join(drawn.choices(_LETTERS, k=tokens - 1))
-        ids = tuple(encode_text(self.config, text))
+        if balanced:
+            text = self._balanced(text, drawn)
+        ids = self.encode(text)
         if len(ids) != tokens:
             raise AssertionError(f"{self.config.name} gave {len(ids)} tokens for {tokens}")
         return Prompt(ids, text)
+
+    def _balanced(self, text: str, drawn: random.Random) -> str:
+        """The text with as much of its end replaced as it takes to bring every sum near zero."""
+        state = self.rule.begin()
+        self.rule.push(state, self.config.bos_id)
+        every = (1 << self.config.sign_bits) - 1
+        letters = list(text)
+        for place, letter in enumerate(letters):
+            furthest = max(abs(total) for total in state.doubled_sums) // 2
+            if len(letters) - place <= furthest + 2:
+                wanted = self._letters_by_signs.get(every ^ state.signs[-1], [letter])
+                letters[place] = drawn.choice(wanted)
+            self.rule.push(state, self.encode(letters[place])[1])
+        return "".join(letters)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of ``text``, after BOS."""

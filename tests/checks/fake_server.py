@@ -172,7 +172,16 @@ class FakeServer:
         return (*row.prompt_ids, *row.token_ids)
 
     def refuses(self, request: WorkloadRequest) -> bool:
-        return int(request.params.get("max_tokens", 16)) < 1
+        params = request.params
+        most = params.get("max_tokens", 16)
+        known = params.get("model", self.model) == self.model
+        return not (
+            isinstance(most, int)
+            and most >= 1
+            and isinstance(params.get("temperature", 0), int | float)
+            and known
+            and all(0 <= i < self.rule.vocabulary.size for i in request.prompt_ids or ())
+        )
 
     def most_tokens(self, row: Row) -> int:
         return int(row.request.params.get("max_tokens", 16))
