@@ -126,8 +126,8 @@ class Engine:
             raise RequestRefused(
                 f"a request with id {request.request_id!r} is being served", field="request_id"
             )
-        check_request(self.model, request)
-        self._check_fits(request)
+        self.check_parameters(request)
+        self.check_fits(request)
         self._scheduler.add(self._generation.begin(request))
 
     def cancel(self, request_id: str, choice: int | None = None) -> bool:
@@ -150,7 +150,7 @@ class Engine:
             self.apply(news)
         if plan.chunks:
             chunks = tuple(_describe(chunk) for chunk in plan.chunks)
-            logits = self._run(plan)
+            logits = self.compute(plan)
             self._scheduler.commit(plan)
             events += self._generation.advance(plan, logits)
             self._record(plan, chunks, t_start_s)
@@ -165,8 +165,15 @@ class Engine:
         elif self.config.poison_freed_pages:
             self._store.fill_page(news.group, news.page, float("nan"))
 
-    def _check_fits(self, request: Request) -> None:
-        """The last token is never written, so ``prompt + max_tokens - 1`` must fit the pool."""
+    def check_parameters(self, request: Request) -> None:
+        """Raise RequestRefused for what the model could never do, whatever the memory."""
+        check_request(self.model, request)
+
+    def check_fits(self, request: Request) -> None:
+        """Raise RequestRefused for what the cache could never hold.
+
+        The last token is never written, so ``prompt + max_tokens - 1`` tokens must fit.
+        """
         tokens = len(request.prompt_ids) + request.params.max_tokens - 1
         if not self._pages.can_ever_hold(tokens):
             size, pages = self.config.page_size, self.config.num_pages - 1
@@ -178,20 +185,21 @@ class Engine:
                 else "prompt_ids",
             )
 
-    def _run(self, plan: Plan) -> Tensor:
-        batch = self._builder.build(
-            [
-                BatchSequence(
-                    tuple(c.sequence.tokens[c.start : c.start + c.count]),
-                    c.start,
-                    c.sequence.block_tables,
-                    self._generation.wanted_logits(c),
-                )
-                for c in plan.chunks
-            ]
-        )
+    def compute(self, plan: Plan) -> Tensor:
+        """Run the model over the plan's chunks; returns the logits that are wanted."""
+        batch = self._builder.build([self.batch_sequence(chunk) for chunk in plan.chunks])
         self._store.begin_step(batch.slots)
         return self.model.logits(batch, self._attention.step(batch))
+
+    def batch_sequence(self, chunk: Chunk) -> BatchSequence:
+        """What the batch has to know about a chunk."""
+        sequence = chunk.sequence
+        return BatchSequence(
+            tuple(sequence.tokens[chunk.start : chunk.start + chunk.count]),
+            chunk.start,
+            sequence.block_tables,
+            self._generation.wanted_logits(chunk),
+        )
 
     def _record(self, plan: Plan, chunks: tuple[StepChunk, ...], t_start_s: float) -> None:
         pools = [group.pool for group in self._pages.groups]

@@ -81,42 +81,57 @@ class Generation:
         """Sample for every chunk that reached its end. logits: rows as `wanted_logits` asked."""
         events: list[TokenEvent] = []
         finite = finite_rows(logits)
+        logprobs = self._logprobs(plan, logits)
         stop = 0
         for chunk in plan.chunks:
             start, stop = stop, stop + self.wanted_logits(chunk)
-            rows = logits[start:stop]
+            live = self._live[chunk.sequence.request.request_id]
             if not all(finite[start:stop]):
-                live = self._live[chunk.sequence.request.request_id]
                 choices = sorted(live.open_choices)
                 events += self._abandon(live, choices, FinishReason.ERROR, NOT_FINITE)
-            elif start < stop:
-                self._score_prompt(chunk, rows)
-                if chunk.reaches_end:
-                    events += self._extend(chunk.sequence, rows[-1])
+                continue
+            if self._scores_prompt(chunk.sequence):
+                for offset, row in enumerate(range(start, stop)):
+                    self.score_prompt(live, chunk, offset, logprobs[row])
+            if chunk.reaches_end:
+                events += self._extend(chunk.sequence, logits[stop - 1], logprobs.get(stop - 1))
         return events
+
+    def score_prompt(self, live: LiveRequest, chunk: Chunk, offset: int, logprobs: Tensor) -> None:
+        """Note what the chunk's row ``offset`` says of the prompt token after it."""
+        position = chunk.start + offset + 1
+        if live.prompt_scores is not None and position < len(live.request.prompt_ids):
+            token = live.request.prompt_ids[position]
+            top = live.request.params.prompt_logprobs or 0
+            live.prompt_scores[position] = describe_logprobs(logprobs, token, top)
+
+    def ending(self, live: LiveRequest, token: int, output_tokens: int) -> FinishReason | None:
+        """Why a choice is over after ``token``, its ``output_tokens``-th; None if it goes on."""
+        return finish_reason(token, output_tokens, live.request, live.end_ids)
+
+    def _logprobs(self, plan: Plan, logits: Tensor) -> dict[int, Tensor]:
+        """Logprobs of the rows whose requests want any, by row."""
+        rows: list[int] = []
+        stop = 0
+        for chunk in plan.chunks:
+            start, stop = stop, stop + self.wanted_logits(chunk)
+            if self._scores_prompt(chunk.sequence) or chunk.sequence.request.params.logprobs is not None:
+                rows += range(start, stop)
+        if not rows:
+            return {}
+        return dict(zip(rows, log_softmax(logits[rows]), strict=True))
 
     def _scores_prompt(self, sequence: Sequence) -> bool:
         live = self._live.get(sequence.request.request_id)
         return live is not None and live.prompt_scores is not None and not sequence.output_tokens
 
-    def _score_prompt(self, chunk: Chunk, rows: Tensor) -> None:
-        """Note the logprobs of the prompt tokens that follow the chunk's rows."""
-        if not self._scores_prompt(chunk.sequence):
-            return
-        live = self._live[chunk.sequence.request.request_id]
-        prompt = live.request.prompt_ids
-        top = live.request.params.prompt_logprobs or 0
-        assert live.prompt_scores is not None  # noqa: S101
-        for offset, row in enumerate(log_softmax(rows)):
-            position = chunk.start + offset + 1
-            if position < len(prompt):
-                live.prompt_scores[position] = describe_logprobs(row, prompt[position], top)
-
-    def _extend(self, sequence: Sequence, logits: Tensor) -> list[TokenEvent]:
+    def _extend(
+        self, sequence: Sequence, logits: Tensor, logprobs: Tensor | None
+    ) -> list[TokenEvent]:
         """Sample the sequence's next token; at the end of a prompt, the first of every choice."""
         live = self._live[sequence.request.request_id]
         if sequence.output_tokens:
-            return [self._append(live, sequence, logits)]
+            return [self._append(live, sequence, logits, logprobs)]
         choices = sorted(live.open_choices)
         children = [
             Sequence(sequence.request, choice, sequence.arrival, list(sequence.tokens))
@@ -128,19 +143,21 @@ class Generation:
             live.sequences[child.choice] = child
         if 0 not in choices:  # cancelled while it computed the prompt for the others
             self._scheduler.finish(sequence)
-            return [self._append(live, child, logits) for child in children]
-        return [self._append(live, s, logits) for s in (sequence, *children)]
+            return [self._append(live, child, logits, logprobs) for child in children]
+        return [self._append(live, s, logits, logprobs) for s in (sequence, *children)]
 
-    def _append(self, live: LiveRequest, sequence: Sequence, logits: Tensor) -> TokenEvent:
-        params = live.request.params
+    def _append(
+        self, live: LiveRequest, sequence: Sequence, logits: Tensor, logprobs: Tensor | None
+    ) -> TokenEvent:
+        wanted = live.request.params.logprobs
         output = sequence.tokens[sequence.prompt_tokens :]
         token = self._sampler.choose(logits, live, sequence.choice, output)
         scores = None
-        if params.logprobs is not None:
-            scores = describe_logprobs(log_softmax(logits[None])[0], token, params.logprobs)
+        if wanted is not None and logprobs is not None:
+            scores = describe_logprobs(logprobs, token, wanted)
         sequence.tokens.append(token)
         self._audit.generated_tokens += 1
-        reason = finish_reason(token, len(output) + 1, live.request, live.end_ids)
+        reason = self.ending(live, token, len(output) + 1)
         if reason is not None:
             self._scheduler.finish(sequence)
             self._close(live, sequence.choice)

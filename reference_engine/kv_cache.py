@@ -35,6 +35,14 @@ class SequencePages:
         self.prefix_query_tokens = 0
         self._digests: dict[LiveSequence, list[bytes]] = {}
 
+    def root_digest(self, salt: str | None) -> bytes:
+        """See `PrefixIndex.root`."""
+        return PrefixIndex.root(salt)
+
+    def digest(self, parent: bytes, tokens: Sequence[int]) -> bytes:
+        """See `PrefixIndex.chain`."""
+        return PrefixIndex.chain(parent, tokens)
+
     def can_ever_hold(self, tokens: int) -> bool:
         """Whether a sequence of so many tokens fits the empty pools."""
         return all(g.most_held(tokens, self.chunk_tokens) < g.pool.num_pages for g in self.groups)
@@ -119,11 +127,11 @@ class SequencePages:
         if not self.prefix_caching:
             return
         digests = self._digests.setdefault(
-            sequence, [PrefixIndex.root(sequence.request.cache_salt)]
+            sequence, [self.root_digest(sequence.request.cache_salt)]
         )
         for index in range(len(digests) - 1, sequence.computed // self.page_size):
             tokens = self._page_tokens(sequence, index)
-            digests.append(PrefixIndex.chain(digests[-1], tokens))
+            digests.append(self.digest(digests[-1], tokens))
             for group, table in zip(self.groups, sequence.block_tables, strict=True):
                 if table[index] != NULL_PAGE:
                     group.pool.prefixes.add(table[index], digests[-1], tokens)
@@ -142,10 +150,10 @@ class SequencePages:
     def _find_pages(self, sequence: LiveSequence) -> list[list[int | None]]:
         """For each group, the cached page of each full page, as far as any group may use it."""
         found: list[list[int | None]] = [[] for _ in self.groups]
-        digest = PrefixIndex.root(sequence.request.cache_salt)
+        digest = self.root_digest(sequence.request.cache_salt)
         for index in range((len(sequence.tokens) - 1) // self.page_size):
             tokens = self._page_tokens(sequence, index)
-            digest = PrefixIndex.chain(digest, tokens)
+            digest = self.digest(digest, tokens)
             pages = [g.pool.prefixes.find(digest, tokens) for g in self.groups]
             unusable = [
                 page is None and g.window is None

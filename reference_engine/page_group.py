@@ -85,7 +85,7 @@ class PageGroup:
             for page in table[: self.first_needed(computed)]
             if page != NULL_PAGE and self.pool.references(page) == 1
         )
-        copied = self._shared_at(table, computed) is not None
+        copied = self.shared_at(table, computed) is not None
         return missing + copied - passed - self.pool.available
 
     def extend(self, table: list[int], computed: int, tokens: int) -> None:
@@ -95,7 +95,7 @@ class PageGroup:
         the sequence's own: one that another sequence reads too is copied first (copy on write).
         """
         self._slide(table, computed)
-        source = self._shared_at(table, computed)
+        source = self.shared_at(table, computed)
         if source is not None:
             [copy] = self.pool.take(1)
             self.news.append(PageNews(PageAction.COPY, self.index, copy, source))
@@ -137,7 +137,7 @@ class PageGroup:
             self.give_back([table[index]])
             table[index] = NULL_PAGE
 
-    def _shared_at(self, table: Sequence[int], computed: int) -> int | None:
+    def shared_at(self, table: Sequence[int], computed: int) -> int | None:
         """The page that the next token is written to, if somebody else reads it too."""
         index = computed // self.page_size
         if index >= len(table) or self.pool.references(table[index]) < 2:

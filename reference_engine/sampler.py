@@ -23,87 +23,93 @@ from reference_engine.request import Request, SamplingParams, TokenLogprobs
 class SampledRequest(Protocol):
     """What sampling has to know of a request."""
 
-    request: Request
-    seed: int
-    end_ids: frozenset[int]
+    @property
+    def request(self) -> Request:
+        """The request, as it was submitted."""
+
+    @property
+    def seed(self) -> int:
+        """Keys its draws."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a choice."""
 
 
 class Sampler:
-    """Chooses tokens for the engine; the same function serves `solo`."""
+    """Chooses tokens, for the engine and for `solo`. It has no state."""
 
     def choose(
         self, logits: Tensor, live: SampledRequest, choice: int, output_ids: Sequence[int]
     ) -> int:
-        """The next token of one choice. logits: [vocab]."""
-        return choose_token(
-            logits,
-            live.request.params,
-            seed=live.seed,
-            choice=choice,
-            prompt_ids=live.request.prompt_ids,
-            output_ids=output_ids,
-            end_ids=live.end_ids,
-        )
+        """The token after ``output_ids``. logits: [vocab] fp32.
 
+        In order: penalties, logit bias, ``min_tokens``; then the arg max (lowest id on a tie) if
+        the temperature is 0, else temperature, top_k, top_p, min_p and one draw.
+        """
+        params, prompt_ids = live.request.params, live.request.prompt_ids
+        row = self.penalised(logits, params, prompt_ids, output_ids)
+        row = self.biased(row, params)
+        row = self.held_open(row, params, prompt_ids, output_ids, live.end_ids)
+        if params.temperature == 0:
+            return int(np.argmax(row.numpy()))  # the first of equals
+        position = len(prompt_ids) + len(output_ids)
+        draw = self.draw(live.seed, choice, position)
+        return inverse_cdf(self.candidates(row, params), draw)
 
-def uniform_draw(seed: int, choice: int, position: int) -> float:
-    """A number in [0, 1) that depends on the three arguments alone."""
-    message = struct.pack("<qqq", seed, choice, position)
-    digest = hashlib.blake2b(message, digest_size=8).digest()
-    return float(int.from_bytes(digest, "little") >> 11) / 2.0**53
+    def draw(self, seed: int, choice: int, position: int) -> float:
+        """A number in [0, 1) that depends on the three arguments alone."""
+        message = struct.pack("<qqq", seed, choice, position)
+        digest = hashlib.blake2b(message, digest_size=8).digest()
+        return float(int.from_bytes(digest, "little") >> 11) / 2.0**53
 
+    def penalised(
+        self,
+        logits: Tensor,
+        params: SamplingParams,
+        prompt_ids: Sequence[int],
+        output_ids: Sequence[int],
+    ) -> Tensor:
+        """Logits after the penalties: repetition over prompt and output, the others over output."""
+        row = logits
+        if params.repetition_penalty != 1.0:
+            seen = torch.tensor(sorted({*prompt_ids, *output_ids}))
+            penalty = params.repetition_penalty
+            row = row.clone()
+            row[seen] = torch.where(row[seen] > 0, row[seen] / penalty, row[seen] * penalty)
+        if output_ids and (params.presence_penalty or params.frequency_penalty):
+            row = row.clone()
+            for token, count in Counter(output_ids).items():
+                row[token] -= params.presence_penalty + params.frequency_penalty * count
+        return row
 
-def choose_token(
-    logits: Tensor,
-    params: SamplingParams,
-    *,
-    seed: int,
-    choice: int,
-    prompt_ids: Sequence[int],
-    output_ids: Sequence[int],
-    end_ids: frozenset[int],
-) -> int:
-    """The token after ``output_ids``. logits: [vocab] fp32.
-
-    In order: penalties, logit bias, ``min_tokens``; then the arg max (lowest id on a tie) if the
-    temperature is 0, else temperature, top_k, top_p, min_p and one draw.
-    """
-    row = adjusted(logits, params, prompt_ids, output_ids, end_ids)
-    if params.temperature == 0:
-        return int(np.argmax(row.numpy()))  # the first of equals
-    probabilities = candidate_probabilities(row, params)
-    position = len(prompt_ids) + len(output_ids)
-    return inverse_cdf(probabilities, uniform_draw(seed, choice, position))
-
-
-def adjusted(
-    logits: Tensor,
-    params: SamplingParams,
-    prompt_ids: Sequence[int],
-    output_ids: Sequence[int],
-    end_ids: frozenset[int],
-) -> Tensor:
-    """The logits after what the request asked to change. logits: [vocab] -> [vocab]."""
-    row = logits
-    if params.repetition_penalty != 1.0:
-        row = row.clone() if row is logits else row
-        seen = torch.tensor(sorted({*prompt_ids, *output_ids}))
-        penalty = params.repetition_penalty
-        old = row[seen]
-        row[seen] = torch.where(old > 0, old / penalty, old * penalty)
-    if output_ids and (params.presence_penalty or params.frequency_penalty):
-        row = row.clone() if row is logits else row
-        for token, count in Counter(output_ids).items():
-            row[token] -= params.presence_penalty + params.frequency_penalty * count
-    if params.logit_bias:
-        row = row.clone() if row is logits else row
+    def biased(self, row: Tensor, params: SamplingParams) -> Tensor:
+        """Logits after the request's logit bias."""
+        if not params.logit_bias:
+            return row
+        row = row.clone()
         for token, bias in params.logit_bias.items():
             row[token] += bias
-    if len(output_ids) < params.min_tokens:
-        row = row.clone() if row is logits else row
-        for token in end_ids:
-            row[token] = float("-inf")
-    return row
+        return row
+
+    def held_open(
+        self,
+        row: Tensor,
+        params: SamplingParams,
+        prompt_ids: Sequence[int],
+        output_ids: Sequence[int],
+        end_ids: frozenset[int],
+    ) -> Tensor:
+        """Logits in which nothing can end the text before ``min_tokens``."""
+        if len(output_ids) >= params.min_tokens or not end_ids:
+            return row
+        row = row.clone()
+        row[sorted(end_ids)] = float("-inf")
+        return row
+
+    def candidates(self, row: Tensor, params: SamplingParams) -> NDArray[np.float64]:
+        """The distribution that is drawn from."""
+        return candidate_probabilities(row, params)
 
 
 def candidate_probabilities(row: Tensor, params: SamplingParams) -> NDArray[np.float64]:

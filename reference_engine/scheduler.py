@@ -81,10 +81,14 @@ class Scheduler:
         """The sequences that wait, in no particular order."""
         return (s for _, s in self._waiting if s.state is SequenceState.WAITING)
 
+    def order(self, sequence: Sequence) -> tuple[int, int, int]:
+        """Whoever has the smallest is admitted first."""
+        return sequence.key
+
     def add(self, sequence: Sequence) -> None:
         """Let the sequence wait for its turn."""
         sequence.state = SequenceState.WAITING
-        heapq.heappush(self._waiting, (sequence.key, sequence))
+        heapq.heappush(self._waiting, (self.order(sequence), sequence))
         self._num_waiting += 1
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
@@ -112,7 +116,7 @@ class Scheduler:
         budget = self._extend(plan, decodes, self.token_budget)
         budget = self._extend(plan, prefills, budget)
         if not plan.preempted:
-            self._admit(plan, budget)
+            self.admit(plan, budget)
         return plan
 
     def commit(self, plan: Plan) -> None:
@@ -133,13 +137,13 @@ class Scheduler:
                 victim = self.running[-1]
                 if victim is sequence:
                     break
-                budget += self._preempt(plan, victim)
+                budget += self.preempt(plan, victim)
             else:
                 plan.chunks.append(Chunk(sequence, sequence.computed, count))
                 budget -= count
         return budget
 
-    def _preempt(self, plan: Plan, victim: Sequence) -> int:
+    def preempt(self, plan: Plan, victim: Sequence) -> int:
         """Take the victim's pages; returns the budget that it had in this step already."""
         given = sum(c.count for c in plan.chunks if c.sequence is victim)
         plan.chunks = [c for c in plan.chunks if c.sequence is not victim]
@@ -150,7 +154,7 @@ class Scheduler:
         self.preemptions += 1
         return given
 
-    def _admit(self, plan: Plan, budget: int) -> None:
+    def admit(self, plan: Plan, budget: int) -> None:
         """Move waiting sequences in, in order, while places, budget and pages last.
 
         Running sequences are left the pages that their known tokens still need and one more to

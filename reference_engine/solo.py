@@ -7,6 +7,7 @@ what the engine does quickly must come out in exactly these bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -17,7 +18,16 @@ from reference_engine.kv_store import StepKeys
 from reference_engine.model import LoadedModel
 from reference_engine.numerics import KEY_BLOCK, log_softmax
 from reference_engine.request import Completion, Request, TokenLogprobs
-from reference_engine.sampler import choose_token, describe_logprobs
+from reference_engine.sampler import Sampler, describe_logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class SoloRequest:
+    """What the sampler has to know."""
+
+    request: Request
+    seed: int
+    end_ids: frozenset[int]
 
 
 def solo(model: LoadedModel, request: Request) -> list[Completion]:
@@ -62,25 +72,17 @@ def _complete(
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None,
 ) -> Completion:
     params = request.params
-    ends = end_ids(model, request)
+    asked = SoloRequest(request, seed, end_ids(model, request))
     output: list[int] = []
     scores: list[TokenLogprobs] = []
     reason = None
     while reason is None:
         logits = full_logits(model, (*request.prompt_ids, *output))
-        token = choose_token(
-            logits[0],
-            params,
-            seed=seed,
-            choice=choice,
-            prompt_ids=request.prompt_ids,
-            output_ids=output,
-            end_ids=ends,
-        )
+        token = Sampler().choose(logits[0], asked, choice, output)
         if params.logprobs is not None:
             scores.append(describe_logprobs(log_softmax(logits)[0], token, params.logprobs))
         output.append(token)
-        reason = finish_reason(token, len(output), request, ends)
+        reason = finish_reason(token, len(output), request, asked.end_ids)
     return Completion(
         request_id=request.request_id,
         choice=choice,
