@@ -16,6 +16,9 @@ def command(
     slo: Annotated[
         list[str] | None, typer.Option(help="Objective for goodput, e.g. ttft.response=0.5")
     ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Draw TTFT, gaps and throughput into this folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Compute every metric again from the raw rows of a run.
@@ -31,9 +34,19 @@ def command(
 
     try:
         objectives = tuple(Slo.parse(text) for text in slo or ())
-        rows = metric_rows(read_requests(path), objectives=objectives)
+        requests = read_requests(path)
+        rows = metric_rows(requests, objectives=objectives)
     except ValueError as error:
         raise UserError(str(error)) from None
+    if plots is not None:
+        from harness.metrics.plots import draw_all
+
+        try:
+            drawn = draw_all(requests, plots)
+        except OSError as error:
+            raise UserError(f"{plots} cannot be written: {error.strerror}") from None
+        if not as_json:
+            print("\n".join(map(str, drawn)))
     if as_json:
         print(json.dumps(rows, indent=1))
     else:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import ipaddress
+import os
 import resource
 import socket
 import ssl
@@ -31,8 +34,14 @@ class ConnectionPool:
         self._ssl = endpoint.ssl_context(verify=verify_tls)
         self._idle: list[HttpConnection] = []
         self._addresses: list[tuple[socket.AddressFamily, str]] | None = None
+        self._resolving = asyncio.Lock()
         self.opened = 0
         self.reused = 0
+
+    async def prepare(self) -> None:
+        """Look the host up beforehand, so that no request waits for it; failures show later."""
+        with contextlib.suppress(ConnectFailed):
+            await self._resolve()
 
     async def acquire(self, *, fresh: bool = False) -> tuple[HttpConnection, float | None]:
         """A connection, and the seconds it took to open it (None for a reused one).
@@ -93,7 +102,7 @@ class ConnectionPool:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.sock_connect(sock, (address, self._endpoint.port))
+            await _connect_socket(sock, (address, self._endpoint.port))
         except BaseException:
             sock.close()
             raise
@@ -101,17 +110,50 @@ class ConnectionPool:
         return connection
 
     async def _resolve(self) -> list[tuple[socket.AddressFamily, str]]:
-        """The host's addresses; the one that answered is kept, so that later calls are quick."""
+        """The host's addresses; the one that answered is kept, so that later calls are quick.
+
+        Asked for once, however many connections wait for it.
+        """
         if self._addresses is None:
-            loop = asyncio.get_running_loop()
-            try:
-                found = await loop.getaddrinfo(
-                    self._endpoint.host, self._endpoint.port, type=socket.SOCK_STREAM
-                )
-            except OSError as error:
-                raise ConnectFailed(f"the host name is unknown: {error.strerror}") from None
-            self._addresses = [(family, str(address[0])) for family, _, _, _, address in found]
+            async with self._resolving:
+                if self._addresses is None:
+                    self._addresses = await _addresses(self._endpoint)
         return self._addresses
+
+
+async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None:
+    """Connect to an address that needs no look-up: uvloop's own call asks a thread for one."""
+    status = sock.connect_ex(address)
+    if status == errno.EINPROGRESS:
+        loop = asyncio.get_running_loop()
+        writable = loop.create_future()
+        loop.add_writer(sock.fileno(), _set, writable)
+        try:
+            await writable
+        finally:
+            loop.remove_writer(sock.fileno())
+        status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if status:
+        kind = ConnectionRefusedError if status == errno.ECONNREFUSED else OSError
+        raise kind(status, os.strerror(status))
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _addresses(endpoint: Endpoint) -> list[tuple[socket.AddressFamily, str]]:
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(endpoint.host)
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        return [(family, endpoint.host)]
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConnectFailed(f"the host name is unknown: {error.strerror}") from None
+    return [(family, str(address[0])) for family, _, _, _, address in found]
 
 
 def _connect_sentence(error: Exception | None) -> str:

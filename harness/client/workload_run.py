@@ -99,6 +99,7 @@ class WorkloadRun:
         encoded = deque((r, self._caller.payload(r)) for r in list(queue)[:PREPARED])
         for _ in encoded:
             queue.popleft()
+        await self._pool.prepare()
         self._origin_s = now() if self._start_at_s is None else self._start_at_s
         await self._sleep_until(0.0)
         while encoded:

@@ -59,6 +59,7 @@ class BenchOutcome:
     complete: int
     failed: int
     first_error: str | None
+    page: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For machines; the run folder has more."""
@@ -86,7 +87,7 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
     """
     import uvloop
 
-    model = uvloop.run(_model_of(plan))
+    model = uvloop.run(model_of(plan))
     prompts = prompts_for(model, plan.prompts)
     workload = plan.load.workload(prompts, plan.seed)
     warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
@@ -107,10 +108,15 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         outcome = _write(folder, plan, model, workload, measured)
         if measured.interrupted:
             raise BenchInterrupted(outcome)
+    if measured.requests:
+        from harness.report.page import write_run_page
+
+        outcome.page = write_run_page(folder.path)
     return outcome
 
 
-def _target(plan: BenchPlan, model: str | None) -> HttpTarget:
+def target_of(plan: BenchPlan, model: str | None) -> HttpTarget:
+    """A target for the plan; create it inside the loop that uses it."""
     return HttpTarget(
         plan.url,
         model=model,
@@ -120,8 +126,9 @@ def _target(plan: BenchPlan, model: str | None) -> HttpTarget:
     )
 
 
-async def _model_of(plan: BenchPlan) -> str:
-    target = _target(plan, plan.model)
+async def model_of(plan: BenchPlan) -> str:
+    """The model to ask for. Raises TargetUnusable."""
+    target = target_of(plan, plan.model)
     await target.discover()
     return target.model or ""
 
@@ -129,7 +136,7 @@ async def _model_of(plan: BenchPlan) -> str:
 async def _measure(
     plan: BenchPlan, model: str, workload: Workload, warmup: Workload | None, progress: Progress
 ) -> Measurement:
-    target = _target(plan, model)
+    target = target_of(plan, model)
     try:
         return await measure(target, workload, warmup=warmup, on_end=progress.ended)
     finally:

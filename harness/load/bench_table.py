@@ -25,4 +25,6 @@ def print_outcome(outcome: BenchOutcome) -> None:
         )
     for reason in health.reasons:
         console.print(f"[bold red]INVALID[/]: {reason}", highlight=False)
+    if outcome.page is not None:
+        console.print(f"page: {outcome.page}", highlight=False, soft_wrap=True)
     console.print(f"run folder: {outcome.folder}", highlight=False, soft_wrap=True)

@@ -46,7 +46,7 @@ async def ask(script: Script, *, limits: Limits = SHORT, **fields: object) -> Re
         target = HttpTarget(url, model="m", limits=limits)
         started = time.monotonic()
         transcript = await target.run(Workload((request(**fields),)))
-        assert time.monotonic() - started < 3.0, "a run ends in bounded time"
+        assert time.monotonic() - started < 10.0, "a run ends in bounded time"
         await target.close()
         return transcript["a"]
 

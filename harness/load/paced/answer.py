@@ -28,7 +28,9 @@ class AnswerBytes:
         tokens_per_chunk: int,
         usage: bool,
         arrived_s: float = 0.0,
+        chat: bool = False,
     ) -> None:
+        self._chat = chat
         self._arrived_s = arrived_s
         self._id = response_id
         self._prompt_tokens = prompt_tokens
@@ -66,11 +68,17 @@ class AnswerBytes:
 
     def whole(self) -> bytes:
         """The answer without streaming."""
+        choice: dict[str, object] = {"index": 0, "finish_reason": "length"}
+        text = " tok" * self._tokens
+        if self._chat:
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
         document = {
             "id": self._id,
-            "object": "text_completion",
+            "object": "chat.completion" if self._chat else "text_completion",
             "model": "paced",
-            "choices": [{"index": 0, "text": " tok" * self._tokens, "finish_reason": "length"}],
+            "choices": [choice],
             "usage": {
                 "prompt_tokens": self._prompt_tokens,
                 "completion_tokens": self._tokens,
@@ -80,16 +88,19 @@ class AnswerBytes:
         return json_answer(document)
 
     def _event(self, text: str, ids: list[int], reason: str | None) -> dict[str, object]:
-        choice = {
+        choice: dict[str, object] = {
             "index": 0,
-            "text": text,
             "logprobs": None,
             "finish_reason": reason,
             "token_ids": ids,
         }
+        if self._chat:
+            choice["delta"] = {"content": text}
+        else:
+            choice["text"] = text
         return {
             "id": self._id,
-            "object": "text_completion",
+            "object": "chat.completion.chunk" if self._chat else "text_completion",
             "created": 1,
             "model": "paced",
             "choices": [choice],

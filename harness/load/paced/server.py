@@ -28,6 +28,7 @@ from typing import Any
 from harness.client.arrival_stamp import STAMP_SPACE, age_s, ask_for_stamps
 from harness.load.paced.answer import AnswerBytes, json_answer
 from harness.load.paced.pace import Pace
+from harness.load.paced.truth import Truth
 
 now = time.monotonic
 _MODELS = {"object": "list", "data": [{"id": "paced", "object": "model"}]}
@@ -51,12 +52,14 @@ class _Answer:
     writes: Iterator[tuple[float, int, int]]
     started_s: float
     chunks: int
+    sent_s: float = 0.0
 
 
 class PacedServer:
     """Serves paced completions on a port of the loopback interface until `stop` is called.
 
-    ``GET /paced/hanging`` tells how many answers have stopped for good, as their pace asked.
+    ``GET /paced/truth`` tells what a perfect client would have measured since it was last asked,
+    ``GET /paced/hanging`` how many answers have stopped for good, as their pace asked.
     """
 
     def __init__(self, port: int = 0, default: Pace | None = None) -> None:
@@ -70,6 +73,7 @@ class PacedServer:
         self._order = itertools.count()
         self._running = True
         self._hanging = 0
+        self._truth = Truth()
 
     @property
     def url(self) -> str:
@@ -156,16 +160,20 @@ class PacedServer:
         method, _, target = head.split(b"\r\n", 1)[0].partition(b" ")
         path = target.split(b" ")[0]
         if method == b"POST" and path.endswith(b"/completions"):
-            self._begin(connection, rest[:length], read_s)
+            self._begin(connection, rest[:length], read_s, chat=b"/chat/" in path)
         elif path.endswith(b"/models"):
             self._write(connection, json_answer(_MODELS))
+        elif path == b"/health":
+            self._write(connection, json_answer({}))
+        elif path == b"/paced/truth":
+            self._write(connection, json_answer(self._truth.take()))
         elif path == b"/paced/hanging":
             self._write(connection, json_answer({"answers": self._hanging}))
         else:
             missing = {"error": {"message": "the paced server has no such path"}}
             self._write(connection, json_answer(missing, b"404 Not Found"))
 
-    def _begin(self, connection: _Connection, body: bytes, read_s: float) -> None:
+    def _begin(self, connection: _Connection, body: bytes, read_s: float, *, chat: bool) -> None:
         try:
             asked: dict[str, Any] = json.loads(body)
             pace = Pace.from_json(asked.get("paced"), self._default)
@@ -184,6 +192,7 @@ class PacedServer:
             pace.tokens_per_chunk,
             bool(options.get("include_usage")),
             connection.arrived_s,
+            chat,
         )
         if not asked.get("stream"):
             self._write(connection, answer_bytes.whole())
@@ -218,7 +227,13 @@ class PacedServer:
         if pace.error_at is not None and first >= pace.error_at:
             self._finish(answer, answer.bytes.error())
             return
-        data = b"".join(answer.bytes.chunk(i, now()) for i in range(first, last))
+        sent_s = now()
+        if first == 0:
+            self._truth.ttfts.append(sent_s - connection.arrived_s)
+        else:
+            self._truth.gaps.append(sent_s - answer.sent_s)
+        answer.sent_s = sent_s
+        data = b"".join(answer.bytes.chunk(i, sent_s) for i in range(first, last))
         if last < answer.chunks:
             self._write(connection, data)
             self._plan(answer)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 import httptools
@@ -70,10 +71,12 @@ async def run(url: str, streams: int, requests: int) -> dict[str, float]:
     await done.wait()
     cpu_s = time.process_time() - cpu_s
     ttfts = sorted(r[1] - r[0] for _, p in made for r in p.reads)
+    gaps = sorted(b - a for _, p in made for r in p.reads for a, b in pairwise(r[1:]))
     events = sum(len(r) - 1 for _, p in made for r in p.reads)
     return {
         "ttft_mean_ms": sum(ttfts) / len(ttfts) * 1e3,
         "ttft_p99_ms": ttfts[int(0.99 * len(ttfts))] * 1e3,
+        "gap_p99_ms": gaps[int(0.99 * len(gaps))] * 1e3,
         "events": events,
         "cpu_s": cpu_s,
         "cpu_us_per_event": cpu_s / events * 1e6,
