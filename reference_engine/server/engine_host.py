@@ -155,12 +155,15 @@ class EngineHost:
     def _serve(self, engine: EngineLike) -> None:
         commands = self._commands
         while True:
-            while not engine.has_work or not commands.empty():
+            # Only what is there now: a flood of commands must not keep the batch from running.
+            for _ in range(max(commands.qsize(), 0 if engine.has_work else 1)):
                 command = commands.get()
                 if command is None:
                     return
                 command(engine)
                 self.stats = engine.stats()
+            if not engine.has_work:
+                continue
             events = engine.step()
             stepped_s = time.monotonic()
             self.stats = engine.stats()

@@ -124,8 +124,9 @@ class Server:
             await site.stop()
             await self._drain()
         finally:
-            await self._runner.cleanup()
+            # The engine first: whoever still waits is told so before the connections close.
             await served.host.stop()
+            await self._runner.cleanup()
 
     def stop(self) -> None:
         """Begin to drain."""
@@ -151,6 +152,10 @@ class Server:
                 log.warning("%d requests cancelled at the end of the drain", self._served.ids.live)
                 return
             await asyncio.sleep(0.02)
+        stats = self._served.host.stats
+        if stats is not None:
+            counts = (stats.pages_used, stats.pages_cached, stats.pages_free, stats.pages_total)
+            log.info("drained: pages used %d, cached %d, free %d, total %d", *counts)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 
@@ -29,6 +30,7 @@ class PacedEngine(FakeEngine):
 
 def main() -> None:
     """Serve until a signal comes."""
+    logging.basicConfig(level=logging.INFO)
     PacedEngine.step_s = float(sys.argv[1])
     host = EngineHost(PacedEngine)
     codec = TextCodec(byte_tokenizer(), VOCAB_SIZE)

@@ -159,7 +159,8 @@ async def test_a_bug_in_one_handler_is_a_500_for_one_client(
     assert "secret" not in str(answer)
     status, _ = await running.post("/v1/completions", **BODY)
     assert status == 200
-    assert running.served.host.live_requests == 0
+    assert await _metric(running, "live_requests") == 0
+    assert await _metric(running, "kv_pages_used") == 0
 
 
 async def test_a_reader_that_stops_reading_is_dropped_and_others_go_on(codec: TextCodec) -> None:

@@ -135,3 +135,41 @@ async def test_the_steps_can_be_read_for_pictures(probe: ServedProcess) -> None:
         ("decode", 6, 1),
     ]
     assert (trace["token_budget"], trace["page_size"]) == (64, 16)
+
+
+async def test_parameters_reach_the_real_engine(probe: ServedProcess) -> None:
+    prompt = _prompt(20, 500)
+    base = {"prompt": prompt, "max_tokens": 6, "return_token_ids": True, "ignore_eos": True}
+    chosen = RULE.generate(prompt, 1, ignore_eos=True).token_ids[0]
+
+    async with aiohttp.ClientSession() as session:
+
+        async def ids(**more: Any) -> list[list[int]]:
+            body = {"temperature": 0, **base, **more}
+            async with session.post(probe.url + "/v1/completions", json=body) as response:
+                answer = await response.json()
+                assert response.status == 200, answer
+                return [choice["token_ids"] for choice in answer["choices"]]
+
+        assert (await ids(stop_token_ids=[chosen]))[0] == [chosen]
+        assert len((await ids(stop_token_ids=[chosen], min_tokens=3))[0]) >= 3
+        expected = list(RULE.generate(prompt, 6, ignore_eos=True).token_ids)
+        biased = {"logit_bias": {str(chosen): 1.5}, "presence_penalty": 0.5}
+        assert await ids(n=4, temperature=1.0, seed=-5, **biased) == [expected] * 4
+
+
+async def test_scores_of_the_prompt_and_of_the_answer_agree(probe: ServedProcess) -> None:
+    prompt = _prompt(30, 600)
+    url = probe.url + "/v1/completions"
+    async with aiohttp.ClientSession() as session:
+        body = {"prompt": prompt, "max_tokens": 5, "temperature": 0, "ignore_eos": True}
+        body |= {"logprobs": 2, "return_token_ids": True}
+        async with session.post(url, json=body) as response:
+            [choice] = (await response.json())["choices"]
+        again = {"prompt": prompt + choice["token_ids"], "max_tokens": 0, "echo": True}
+        async with session.post(url, json={**again, "logprobs": 2}) as response:
+            answer = await response.json()
+    rows = answer["choices"][0]["logprobs"]
+    assert rows["token_logprobs"][0] is None
+    assert rows["token_logprobs"][-5:] == choice["logprobs"]["token_logprobs"]
+    assert answer["usage"]["completion_tokens"] == 0
