@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help venv demo test test-all nightly bench lint format clean
+.PHONY: help venv demo test test-all nightly external bench lint format clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -35,6 +35,11 @@ test-all: venv  ## everything that needs neither a GPU nor another server
 
 nightly: venv   ## the long property runs
 	ISOBATCH_PROFILE=nightly $(BIN)/pytest -q -m 'not gpu and not external'
+
+SERVERS ?= transformers llama-cpp vllm
+external: venv  ## install servers that others wrote and check them (5 GB, 40 minutes; SERVERS=transformers: 1.2 GB, 4 minutes)
+	for server in $(SERVERS); do $(BIN)/isobatch launch $$server --install || exit 1; done
+	$(BIN)/pytest -q -m external tests/targets/test_external.py -k "$$(echo $(SERVERS) | sed 's/ / or /g')"
 
 bench: venv     ## benchmarks (ratios are what counts; times depend on the machine)
 	$(BIN)/pytest -q tests/benchmarks --benchmark-enable --benchmark-only -p no:cacheprovider
