@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.checks.assertions import assert_that
 from harness.checks.capabilities import Capability
 from harness.checks.context import CheckContext
-from harness.checks.draws import contents, edges
+from harness.checks.draws import COMMON_SIZES, contents, edges
 from harness.checks.evidence import cached_tokens
 from harness.checks.example import Run, after, hanging_up
 from harness.checks.registry import check
@@ -17,6 +17,7 @@ from harness.oracles.oracle import Prompt
 from workloads.workload import WorkloadRequest
 
 _HIT = {"cached_tokens": 1}
+_LEAST_PAGE = 8
 
 
 def evidence_of_hits(ctx: CheckContext, *runs: Run) -> None:
@@ -25,12 +26,15 @@ def evidence_of_hits(ctx: CheckContext, *runs: Run) -> None:
 
 
 def page_of(ctx: CheckContext) -> int:
-    """The server's page size, or one drawn from those in use."""
+    """The server's page size, or one drawn from those in use.
+
+    Where pages are of a few tokens every length is a boundary, and a larger size will do.
+    """
     known = ctx.capabilities.page_size
-    if known:
+    if known and known >= _LEAST_PAGE:
         return known
     most = ctx.longest_prompt
-    return int(ctx.draw(st.sampled_from([p for p in ctx.page_sizes if 2 * p < most]), "page"))
+    return int(ctx.draw(st.sampled_from([p for p in COMMON_SIZES if 2 * p < most]), "page"))
 
 
 def several_pages(ctx: CheckContext, page: int) -> int:

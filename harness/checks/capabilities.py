@@ -27,7 +27,6 @@ class Capability(StrEnum):
     METRICS = "a known metrics dialect"
     CONTEXT_LIMIT = "a stated context limit"
     KNOWN_ANSWERS = "answers known in advance (probe or reference oracle)"
-    KNOWN_DISTRIBUTION = "the dice probe, whose distributions are known"
     NATURAL_ENDINGS = "a probe that ends by itself (variant eos)"
     RAW_HTTP = "a target reached over HTTP"
 

@@ -11,10 +11,14 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from harness.checks.assertions import assert_complete
+from harness.checks.assertions import assert_complete, assert_that
 from harness.checks.context import CheckContext
+from harness.checks.draws import contents
+from harness.checks.example import Run
+
+FLIPS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +72,35 @@ def binomial_is_plausible(
     from scipy.stats import binomtest
 
     return bool(binomtest(hits, trials, probability).pvalue >= false_alarm_rate)
+
+
+async def flipped(ctx: CheckContext, coin: Coin, lead: float, **params: Any) -> tuple[int, int]:
+    """Second sides and flips of a batch of sampled answers."""
+    content = ctx.draw(contents(), f"content {sorted(params)}")
+    fields = {**coin.params(lead), **params}
+    rows = [ctx.ask(f"r{i}", ctx.prompt(6, f"{content}/{i}"), FLIPS, **fields) for i in range(6)]
+    run = await ctx.run(*rows)
+    ctx.evidence_of_overlap(run)
+    assert_complete(*run.answers)
+    return counted(run, coin)
+
+
+def counted(run: Run, coin: Coin) -> tuple[int, int]:
+    """Second sides and flips. An answer that ended early has fewer flips than were asked for."""
+    hits = trials = 0
+    for answer in run.answers:
+        usage = answer.usage.completion_tokens if answer.usage else FLIPS
+        ended = "stop" in answer.first.finish_reasons
+        trials += usage - 1 if ended and usage else usage
+        hits += coin.flips(answer.first.text, usage)
+    return hits, trials
+
+
+def assert_probability(hits: int, trials: int, probability: float, what: str) -> None:
+    """The count is one that this probability gives."""
+    assert_that(
+        binomial_is_plausible(hits, trials, probability),
+        f"{what}: {hits} of {trials} draws took a token of probability {probability:.3f}",
+        expected=round(probability * trials, 1),
+        actual=hits,
+    )

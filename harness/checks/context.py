@@ -39,7 +39,7 @@ class CheckContext:
     def page_sizes(self) -> tuple[int, ...]:
         """The server's page size where it shows, else the ones in common use."""
         known = self.capabilities.page_size
-        return (known,) if known else COMMON_SIZES
+        return (known,) if known and known > 1 else COMMON_SIZES
 
     @property
     def longest_prompt(self) -> int:

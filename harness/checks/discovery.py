@@ -15,6 +15,7 @@ from harness.checks.asker import Asker
 from harness.checks.capabilities import Capabilities, Capability
 from harness.checks.gauges import dialect_of
 from harness.oracles.oracle import Oracle
+from harness.oracles.probe import ProbeOracle
 from harness.targets.http import HttpTarget
 from harness.transcript import Ending, RequestTranscript
 from workloads.workload import WorkloadRequest
@@ -181,13 +182,9 @@ def _note_oracle(questions: _Questions, oracle: Oracle) -> None:
     questions.found(Capability.RAW_HTTP, over_http, "it is driven in process")
     known = oracle.name in ("probe", "reference")
     questions.found(Capability.KNOWN_ANSWERS, known, f"the {oracle.name} oracle has none")
-    variant = str(getattr(getattr(oracle, "config", None), "name", ""))
-    questions.found(
-        Capability.NATURAL_ENDINGS, variant.endswith("eos"), "the model is not the eos probe"
-    )
-    questions.found(
-        Capability.KNOWN_DISTRIBUTION, variant.endswith("dice"), "the model is not the dice probe"
-    )
+    config = oracle.config if isinstance(oracle, ProbeOracle) else None
+    ends = config is not None and config.ends_itself
+    questions.found(Capability.NATURAL_ENDINGS, ends, "the model is no probe that ends by itself")
 
 
 def _reason(answer: RequestTranscript) -> str:

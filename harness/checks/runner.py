@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -110,6 +110,10 @@ def run_check(check: Check, session: Session, call: Call) -> CheckResult:
         return result
     try:
         _search(search)
+        if search.smallest is None and _lacking_evidence(check, search.tally):
+            # Answers that last a few milliseconds do not overlap; longer ones do.
+            search.session = _with_longer_answers(session)
+            _search(search)
     except NotApplicable as reason:
         result.verdict, result.reason = Verdict.UNSUPPORTED, str(reason)
     except (Unsatisfiable, UnsatisfiedAssumption):
@@ -200,14 +204,28 @@ def _confirm(search: _Search, failure: Failure) -> None:
             return
 
 
-def _weigh_evidence(result: CheckResult, check: Check, tally: Tally) -> None:
-    """Lower a pass to inconclusive or tie-flips where that is all that was shown."""
+def _lacking_evidence(check: Check, tally: Tally) -> str | None:
+    """Which evidence is missing, None if none is."""
     for name, least in check.shows.items():
         seen = tally.evidence.get(name, 0)
         if seen < least:
-            result.verdict = Verdict.INCONCLUSIVE
-            result.reason = f"not shown to be exercised: {name} is {seen:g}, should be {least:g}"
-            return
+            return f"{name} is {seen:g}, should be {least:g}"
+    return None
+
+
+def _with_longer_answers(session: Session) -> Session:
+    budget = session.budget
+    longer = min(8 * budget.output_tokens, budget.prompt_tokens)
+    return replace(session, budget=replace(budget, examples=1, output_tokens=longer))
+
+
+def _weigh_evidence(result: CheckResult, check: Check, tally: Tally) -> None:
+    """Lower a pass to inconclusive or tie-flips where that is all that was shown."""
+    lacking = _lacking_evidence(check, tally)
+    if lacking is not None:
+        result.verdict = Verdict.INCONCLUSIVE
+        result.reason = f"not shown to be exercised: {lacking}"
+        return
     if tally.unjudged and not tally.judged:
         result.verdict = Verdict.INCONCLUSIVE
         result.reason = f"none of {tally.unjudged} answers could be judged"

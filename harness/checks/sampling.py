@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from harness.checks.assertions import assert_complete, assert_equal, assert_that
 from harness.checks.capabilities import Capability
-from harness.checks.coin import Coin, binomial_is_plausible, measured_coin
+from harness.checks.coin import FLIPS, Coin, assert_probability, flipped, measured_coin
 from harness.checks.context import CheckContext
 from harness.checks.draws import contents
-from harness.checks.example import Run
 from harness.checks.registry import check
 from workloads.workload import WorkloadRequest
 
 _OVERLAP = {"interleaved_pairs": 1}
 _COIN = (Capability.LOGPROBS, Capability.LOGIT_BIAS)
 _SEEDS = st.integers(1, 2**31 - 1)
-_FLIPS: Final = 32
+_LEAST_CHARACTERS: Final = 24
 
 # What a neighbour may ask for without touching the greedy request beside it.
 _STANDARD: Final[tuple[Mapping[str, Any], ...]] = (
@@ -165,7 +164,14 @@ async def bias_forbids(ctx: CheckContext) -> None:
 def seeded(ctx: CheckContext, key: str, seed: int | None, coin: Coin, content: int) -> Any:
     """A request of fair flips; without a seed the field is left out."""
     params = coin.params() | ({} if seed is None else {"seed": seed})
-    return ctx.ask(key, ctx.prompt(10, content), _FLIPS, **params)
+    if Capability.IGNORE_EOS in ctx.capabilities:
+        params["ignore_eos"] = True
+    return ctx.ask(key, ctx.prompt(10, content), FLIPS, **params)
+
+
+def too_short(texts: Sequence[str]) -> bool:
+    """Whether answers ended so early that equal ones may be chance: under 24 flips."""
+    return any(len(text) < _LEAST_CHARACTERS for text in texts)
 
 
 @check(
@@ -184,7 +190,8 @@ async def seed_reproduces(ctx: CheckContext) -> None:
         texts.append(run[key].first.text)
     assert_equal("the answer with the same seed", texts[1], texts[0], key="again")
     assert_that(
-        texts[2] != texts[0], "another seed gave the same answer", request_key="other",
+        texts[2] != texts[0] or too_short(texts),
+        "another seed gave the same answer", request_key="other",
         expected="another answer", actual=texts[2],
     )  # fmt: skip
 
@@ -229,7 +236,8 @@ async def choices_differ(ctx: CheckContext) -> None:
     assert_complete(*run.answers)
     texts = [run["several"].choices[i].text for i in sorted(run["several"].choices)]
     assert_that(
-        len(set(texts)) == 3, "choices of one sampled request are equal", request_key="several",
+        len(set(texts)) == 3 or too_short(texts),
+        "choices of one sampled request are equal", request_key="several",
         expected="three different answers", actual=texts,
     )  # fmt: skip
 
@@ -249,40 +257,9 @@ async def unseeded_differ(ctx: CheckContext) -> None:
     assert_complete(*run.answers)
     texts = [a.first.text for a in run.answers]
     assert_that(
-        len(set(texts)) == 4, "sampled answers without a seed are equal",
+        len(set(texts)) == 4 or too_short(texts), "sampled answers without a seed are equal",
         expected="four different answers", actual=texts,
     )  # fmt: skip
-
-
-async def _flipped(ctx: CheckContext, coin: Coin, lead: float, **params: Any) -> tuple[int, int]:
-    """Second sides and flips of a batch of sampled answers."""
-    content = ctx.draw(contents(), f"content {sorted(params)}")
-    fields = {**coin.params(lead), **params}
-    rows = [ctx.ask(f"r{i}", ctx.prompt(6, f"{content}/{i}"), _FLIPS, **fields) for i in range(6)]
-    run = await ctx.run(*rows)
-    ctx.evidence_of_overlap(run)
-    assert_complete(*run.answers)
-    return _count(run, coin)
-
-
-def _count(run: Run, coin: Coin) -> tuple[int, int]:
-    """Second sides and flips. An answer that ended early has fewer flips than were asked for."""
-    hits = trials = 0
-    for answer in run.answers:
-        usage = answer.usage.completion_tokens if answer.usage else _FLIPS
-        ended = "stop" in answer.first.finish_reasons
-        trials += usage - 1 if ended and usage else usage
-        hits += coin.flips(answer.first.text, usage)
-    return hits, trials
-
-
-def _assert_probability(hits: int, trials: int, probability: float, what: str) -> None:
-    assert_that(
-        binomial_is_plausible(hits, trials, probability),
-        f"{what}: {hits} of {trials} draws took a token of probability {probability:.3f}",
-        expected=round(probability * trials, 1),
-        actual=hits,
-    )
 
 
 @check(
@@ -295,9 +272,9 @@ def _assert_probability(hits: int, trials: int, probability: float, what: str) -
 async def temperature_works(ctx: CheckContext) -> None:
     coin = await measured_coin(ctx)
     for temperature in (0.5, 1.0, 2.0):
-        hits, trials = await _flipped(ctx, coin, 1.2, temperature=temperature)
+        hits, trials = await flipped(ctx, coin, 1.2, temperature=temperature)
         expected = Coin.probability(1.2, temperature)
-        _assert_probability(hits, trials, expected, f"temperature {temperature}")
+        assert_probability(hits, trials, expected, f"temperature {temperature}")
 
 
 @check(
@@ -308,7 +285,7 @@ async def temperature_works(ctx: CheckContext) -> None:
 )
 async def top_p_works(ctx: CheckContext) -> None:
     coin = await measured_coin(ctx)
-    hits, trials = await _flipped(ctx, coin, 1.2, top_p=0.5)
+    hits, trials = await flipped(ctx, coin, 1.2, top_p=0.5)
     assert_equal("the draws of the likelier token with top_p 0.5", hits, trials)
 
 
@@ -320,5 +297,5 @@ async def top_p_works(ctx: CheckContext) -> None:
 )
 async def top_k_works(ctx: CheckContext) -> None:
     coin = await measured_coin(ctx)
-    hits, trials = await _flipped(ctx, coin, 0.8, top_k=1, temperature=2.0)
+    hits, trials = await flipped(ctx, coin, 0.8, top_k=1, temperature=2.0)
     assert_equal("the draws of the likelier token with top_k 1", hits, trials)

@@ -11,7 +11,7 @@ from harness.checks.assertions import assert_complete, assert_refused, assert_th
 from harness.checks.capabilities import Capability
 from harness.checks.context import CheckContext
 from harness.checks.draws import contents
-from harness.checks.example import Run, after
+from harness.checks.example import Run, after, renamed
 from harness.checks.gauges import Gauge
 from harness.checks.length import assert_lengths
 from harness.checks.registry import check
@@ -108,22 +108,40 @@ async def preempted_sharers(ctx: CheckContext) -> None:
     shows={"late_arrivals": 1},
 )
 async def in_flight_batching(ctx: CheckContext) -> None:
-    long = await ctx.draw_lasting_request("long", 40, tokens=st.integers(4, 40), max_tokens=64)
-    late = ctx.draw_request("late", tokens=st.integers(4, 40), max_tokens=8)
-    run = await ctx.run(long, after(late, "long", 2))
+    short = ctx.draw_request("short", tokens=st.integers(4, 40), max_tokens=8)
+    alone = await ctx.run(short)
+    assert_complete(*alone.answers)
+    first_token_s = (alone["short"].t_first_s or 0) - (alone["short"].t_sent_s or 0)
+    long = await _long_answer(ctx, 20 * first_token_s)
+    run = await ctx.run(long, after(renamed(short, "late"), "long", 2))
     assert_complete(*run.answers)
-    if len((await ctx.expect(long)).text) < 40:
-        return
+    began, ended = run["late"].t_first_s or 0.0, run["long"].t_last_s or 0.0
+    if ended - (run["late"].t_sent_s or 0) < 5 * first_token_s:
+        return  # it came too late to be served in time
     ctx.evidence("late_arrivals", 1)
-    began, ended = run["late"].t_first_s, run["long"].t_last_s
     assert_that(
-        began is not None and ended is not None and began < ended,
+        began < ended,
         "the late request got its first token only after the long answer had ended",
         request_key="late",
-        expected=f"before {ended}",
+        expected=f"before {ended:.3f} s",
         actual=began,
         guess="a batch is finished before another one is begun (static batching)",
     )
+
+
+async def _long_answer(ctx: CheckContext, lasts_s: float) -> WorkloadRequest:
+    """A request whose answer alone takes that long, or as long as the context allows."""
+    extra = {"ignore_eos": True} if Capability.IGNORE_EOS in ctx.capabilities else {}
+    content = ctx.draw(contents(), "long")
+    most = min(2048, (ctx.capabilities.context_limit or 2048) - 64)
+    tokens = 64
+    while True:
+        request = ctx.ask("long", ctx.prompt(12, content), tokens, stream=True, **extra)
+        answer = (await ctx.run(request))["long"]
+        took_s = (answer.t_last_s or 0) - (answer.t_first_s or 0)
+        if took_s >= lasts_s or 2 * tokens > most:
+            return request
+        tokens *= 2
 
 
 @check(

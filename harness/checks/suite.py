@@ -29,13 +29,18 @@ from workloads.workload import WorkloadRequest
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """What to run and how. ``params`` are added to every request."""
+    """What to run and how.
+
+    ``params`` are added to every request. ``stop_at_failure`` ends the run with the first check
+    that fails.
+    """
 
     checks: Sequence[Check]
     budget: Budget = BUDGETS["quick"]
     seed: int = 0
     choice: OracleChoice = field(default_factory=OracleChoice)
     params: Mapping[str, Any] = field(default_factory=dict)
+    stop_at_failure: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +96,8 @@ def run_suite(
                     result.reason += "; after this the server no longer answers"
                 report.results.append(result)
                 progress.finished(result)
+                if options.stop_at_failure and report.failed:
+                    break
         finally:
             loop.run(target.close())
     report.duration_s = time.monotonic() - started_s

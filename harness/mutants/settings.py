@@ -1,0 +1,58 @@
+"""How a fault is served and judged: server settings under which defects can show, and chapters.
+
+A defect in preemption cannot show on a server that never preempts. So a fault that survives one
+setting is tried in the next. The chapters that a root cause belongs to run first, so that the
+number of requests to detection is that of the chapter; the checks themselves know nothing of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from harness.checks.registry import Chapter
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A probe variant and the server's flags."""
+
+    name: str
+    variant: str
+    flags: tuple[str, ...] = ()
+
+
+SETTINGS: Final = (
+    Setting("default", "eos"),
+    Setting("pressure", "eos", ("--num-pages", "72", "--token-budget", "48")),
+    Setting("window", "window"),
+    Setting("split-characters", "utf8"),
+)
+
+# The chapters of each root cause, by a word of its name.
+_CHAPTERS: Final[Mapping[str, tuple[Chapter, ...]]] = {
+    "prefix cache": (Chapter.CCH, Chapter.ISO, Chapter.EQV, Chapter.SCH),
+    "wrong row": (Chapter.SMP,),
+    "parameters": (Chapter.SMP, Chapter.LEN),
+    "stop strings": (Chapter.STR,),
+    "length": (Chapter.LEN, Chapter.STR),
+    "sliding window": (Chapter.ISO, Chapter.EQV),
+    "logprobs": (Chapter.LOG,),
+    "preemption": (Chapter.SCH,),
+    "padding": (Chapter.ISO, Chapter.EQV, Chapter.CCH),
+    "cancel": (Chapter.CAN,),
+    "chunk": (Chapter.EQV, Chapter.LOG),
+    "starvation": (Chapter.SCH, Chapter.TEC),
+    "position": (Chapter.EQV, Chapter.ISO),
+    "request ids": (Chapter.API, Chapter.ISO),
+    "seeds": (Chapter.SMP,),
+    "overlap": (Chapter.EQV, Chapter.SCH),
+    "technique": (Chapter.TEC,),
+}
+
+
+def chapters_of(group: str) -> tuple[Chapter, ...]:
+    """The chapters that answer for a root-cause group; empty for a group that is not known."""
+    lowered = group.lower()
+    return next((chapters for word, chapters in _CHAPTERS.items() if word in lowered), ())
