@@ -38,6 +38,7 @@ def command(
     warmup: option.Warmup = True,
     workers: option.Workers = "1",
     calibrate: option.Calibrate = True,
+    page: option.Page = True,
     out: option.Out = Path("runs"),
     as_json: option.Json = False,
 ) -> None:
@@ -60,6 +61,7 @@ def command(
             extra_params=dict(_parameter(text) for text in param or ()),
             workers=WorkerPlan.parse(workers),
             calibrate=calibrate,
+            page=page,
         )
     except ValueError as error:
         raise UserError(str(error)) from None

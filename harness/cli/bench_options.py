@@ -42,5 +42,6 @@ Workers = Annotated[
 Calibrate = Annotated[
     bool, typer.Option(help="Measure the client's own error afterwards (two seconds).")
 ]
+Page = Annotated[bool, typer.Option(help="Draw the run as report.html in its folder.")]
 Out = Annotated[Path, typer.Option(help="Where run folders go.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the metrics as JSON instead of a table.")]

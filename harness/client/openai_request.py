@@ -32,12 +32,22 @@ class Caller:
     extra_params: Mapping[str, Any] = field(default_factory=dict)
     include_usage: bool = True
     return_token_ids: bool = True
+    _heads: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def payload(self, request: WorkloadRequest) -> bytes:
         """The HTTP request, head and body."""
         path = COMPLETIONS if request.messages is None else CHAT
         body = _json(self.body(request))
-        return self.head("POST", path, len(body)) + body
+        return b"%sContent-Length: %d\r\n\r\n%s" % (self._post_head(path), len(body), body)
+
+    def _post_head(self, path: str) -> bytes:
+        """Everything before the length; the same for every request, so made once."""
+        head = self._heads.get(path)
+        if head is None:
+            head = self._heads[path] = self.head("POST", path, 0).replace(
+                b"Content-Length: 0\r\n", b""
+            )[:-2]
+        return head
 
     def body(self, request: WorkloadRequest) -> dict[str, Any]:
         """The JSON body."""

@@ -44,6 +44,7 @@ class BenchPlan:
     warmup: bool = True
     workers: WorkerPlan = ONE_WORKER
     calibrate: bool = True
+    page: bool = True
     out: Path = Path("runs")
 
 
@@ -108,7 +109,7 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         outcome = _write(folder, plan, model, workload, measured)
         if measured.interrupted:
             raise BenchInterrupted(outcome)
-    if measured.requests:
+    if plan.page and measured.requests:
         from harness.report.page import write_run_page
 
         outcome.page = write_run_page(folder.path)

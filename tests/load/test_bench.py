@@ -35,7 +35,16 @@ def rows_by_id(document: dict) -> dict[tuple[str, str, str | None], float | None
 def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
     paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    flags = ["--no-calibrate", "--requests", "24", "--concurrency", "8", "--out", str(tmp_path)]
+    flags = [
+        "--no-calibrate",
+        "--no-page",
+        "--requests",
+        "24",
+        "--concurrency",
+        "8",
+        "--out",
+        str(tmp_path),
+    ]
     run("bench", paced, "--prompts", "100:200", "--slo", "e2e.response=60", "--json", *flags)
     document = json.loads(capsys.readouterr().out)
     values = rows_by_id(document)
@@ -62,6 +71,7 @@ def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.Captur
         "bench",
         paced,
         "--no-calibrate",
+        "--no-page",
         "--trace",
         str(trace),
         "--json",
@@ -76,7 +86,16 @@ def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.Captur
 def test_failures_are_counted_by_class_and_the_status_says_so(
     paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    flags = ["--no-calibrate", "--requests", "4", "--no-warmup", "--json", "--out", str(tmp_path)]
+    flags = [
+        "--no-calibrate",
+        "--no-page",
+        "--requests",
+        "4",
+        "--no-warmup",
+        "--json",
+        "--out",
+        str(tmp_path),
+    ]
     status = run("bench", paced, "--param", 'paced={"error_at": 2}', *flags)
     assert status == 2, "nothing succeeded, so nothing was measured"
     out, err = capsys.readouterr()

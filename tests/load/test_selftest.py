@@ -68,7 +68,7 @@ def main_status(arguments: list[str]) -> int:
 
 def test_a_bench_result_carries_its_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with paced_server("--ttft-s", "0.005", "--gap-s", "0.001") as url:
-        flags = ["--requests", "2", "--concurrency", "2", "--no-warmup", "--json"]
+        flags = ["--requests", "2", "--concurrency", "2", "--no-warmup", "--no-page", "--json"]
         main_status(["bench", url, "--prompts", "9:20", "--out", str(tmp_path), *flags])
     numbers = json.loads(capsys.readouterr().out)["client_health"]["numbers"]
     assert numbers["calibration_ttft_error_p99_s"] > 0

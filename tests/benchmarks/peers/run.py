@@ -39,7 +39,7 @@ def _ours(s: Setting) -> list[str]:
     return [
         sys.executable, "-m", "harness.cli", "bench", s.url, "--preset", "paced",
         "--requests", str(s.requests), "--concurrency", str(s.streams), "--prompts", "100:200",
-        "--no-warmup", "--no-calibrate", "--json", "--out", str(s.folder),
+        "--no-warmup", "--no-calibrate", "--no-page", "--json", "--out", str(s.folder),
     ]  # fmt: skip
 
 
