@@ -37,12 +37,12 @@ def create_app(served: ServedModel, *, api_key: str | None = None) -> web.Applic
         client_max_size=served.limits.max_body_bytes,
     )
     app[SERVED] = served
-    app.router.add_post("/v1/completions", completions)
-    app.router.add_post("/v1/chat/completions", chat_completions)
+    app.router.add_post("/v1/completions", completions, expect_handler=_expected)
+    app.router.add_post("/v1/chat/completions", chat_completions, expect_handler=_expected)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/v1/models/{model}", model)
-    app.router.add_post("/tokenize", tokenize)
-    app.router.add_post("/detokenize", detokenize)
+    app.router.add_post("/tokenize", tokenize, expect_handler=_expected)
+    app.router.add_post("/detokenize", detokenize, expect_handler=_expected)
     app.router.add_get("/health", health)
     app.router.add_get("/version", version)
     app.router.add_get("/metrics", metrics)
@@ -160,6 +160,18 @@ def _authorised(api_key: str | None) -> Middleware:
         return await handler(request)
 
     return authorised
+
+
+async def _expected(request: web.Request) -> web.StreamResponse | None:
+    """``Expect: 100-continue`` gets its 100; any other expectation is refused in our shape."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # aiohttp counts bytes to know whether an answer has begun; an interim one does not count.
+        request.writer.output_size = 0
+        return None
+    return error_response(
+        ApiError("only 100-continue may be expected", status=417, code="invalid_http")
+    )
 
 
 def _http_error(error: web.HTTPException) -> ApiError:

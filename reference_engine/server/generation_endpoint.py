@@ -105,8 +105,17 @@ async def _stream(
         except ConnectionError:
             raise
         except Exception as error:
-            await stream.fail(_as_api_error(error, response_id))
+            return await _fail(stream, _as_api_error(error, response_id))
         return await stream.close()
+
+
+async def _fail(stream: EventStream, error: ApiError) -> web.StreamResponse:
+    """Tell the client in the stream, if it still reads."""
+    try:
+        await stream.fail(error)
+    except SlowReader:
+        return stream.abort()
+    return await stream.close()
 
 
 def _as_api_error(error: Exception, response_id: str) -> ApiError:

@@ -34,6 +34,11 @@ async def read_object(request: web.Request, limits: Limits) -> dict[str, Any]:
         ) from None
     except web.HTTPRequestEntityTooLarge:
         raise _too_large(limits) from None
+    except web.RequestPayloadError:
+        raise ApiError(
+            "the body is not what its Content-Encoding or Transfer-Encoding says",
+            code="invalid_http",
+        ) from None
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

