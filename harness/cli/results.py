@@ -12,7 +12,7 @@ from harness.cli.errors import ExitStatus, UserError
 if TYPE_CHECKING:
     from harness.report.run_view import RunView
 
-app = typer.Typer(help="Show, draw, verify and export run folders.", no_args_is_help=True)
+app = typer.Typer(help="Show, draw, verify, index and export run folders.", no_args_is_help=True)
 
 RunArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 
@@ -68,6 +68,19 @@ def verify(
         raise typer.Exit(ExitStatus.FAILED)
     if not found.runs:
         raise UserError(f"there is no run in {folder}")
+
+
+@app.command()
+def index(
+    folder: Annotated[Path, typer.Argument(help="A folder of run folders.", show_default=False)],
+) -> None:
+    """Write index.json: every run of a folder in one line, with the digest of its document."""
+    from harness.results.index import write_index
+
+    try:
+        print(write_index(folder))
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from None
 
 
 @app.command()

@@ -15,6 +15,7 @@ from harness.results.document import (
     ResultInvalid,
     read_result,
 )
+from harness.results.index import INDEX_FILE, index_differs
 from harness.results.quotation import wrong_quotations
 from workloads.workload import Workload
 
@@ -56,6 +57,8 @@ def verify(folder: Path) -> Verification:
         found, looked_at = _verify_run(file)
         problems += found
         files += looked_at
+    if not problems and index_differs(folder):
+        problems.append(Problem(folder / INDEX_FILE, "is not the index of these runs"))
     quotations = 0
     for page in sorted(folder.rglob("*.md")):
         wrong, looked_at = wrong_quotations(page)

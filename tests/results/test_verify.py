@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.results.index import write_index
 from harness.results.run_folder import RunFolder
 from harness.results.verify import verify
 from harness.verdict import CheckResult, Failure, Verdict
@@ -108,6 +109,15 @@ def test_a_quoted_number_must_be_in_its_file(
     (tmp_path / "numbers.json").write_text(json.dumps({"a": [0.2431, {"b": 0.5}, 2, True]}))
     (tmp_path / "README.md").write_text(f"See [{label}](numbers.json).")
     assert (verify(tmp_path).problems == ()) is right
+
+
+def test_an_index_that_is_not_of_these_runs_is_a_problem(run: Path) -> None:
+    """The index is derived: a run added or changed afterwards shows."""
+    write_index(run.parent)
+    assert verify(run.parent).problems == ()
+    changed(error="later")(run)
+    (problem,) = verify(run.parent).problems
+    assert "not the index" in str(problem)
 
 
 def test_a_quotation_of_a_missing_file_is_a_problem(tmp_path: Path, run: Path) -> None:
