@@ -8,6 +8,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from harness.cli.errors import UserError
 from harness.client.clock import now
 from harness.load.worker import Worker, WorkerReport, WorkerTask
 
@@ -15,7 +16,7 @@ START_DELAY_S = 0.3
 """From the last worker's word that it is ready to the common start."""
 
 
-class WorkerLost(Exception):
+class WorkerLost(UserError):
     """A worker process ended before it could report."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.cli.errors import UserError
 from harness.client.clock import now
 from harness.load.worker import Worker, WorkerReport, WorkerTask
 
@@ -18,7 +19,7 @@ PINGS = 15
 START_DELAY_S = 0.5
 
 
-class RayMissing(Exception):
+class RayMissing(UserError):
     """Ray is not installed; the message says how to get it."""
 
 

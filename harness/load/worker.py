@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import uvloop
+
 from harness.client.clock import now
 from harness.load.client_health import ClientHealth
 from harness.load.measurement import measure
@@ -52,37 +54,38 @@ class Worker:
 
     def prepare(self) -> None:
         """Send the warm-up, on a loop that ends with it."""
-        import uvloop
-
         if self._task.warmup is not None:
-            uvloop.run(self._warm_up())
+            uvloop.run(_warm_up(self._task, self._task.warmup))
 
     def run(self, start_at_s: float) -> WorkerReport:
         """Begin at ``start_at_s`` on this worker's clock and return when all have ended."""
-        import uvloop
+        return uvloop.run(_measure(self._task, start_at_s))
 
-        return uvloop.run(self._measure(start_at_s))
 
-    async def _warm_up(self) -> None:
-        target = self._target()
-        if self._task.warmup is not None:
-            await target.run(self._task.warmup)
-        await target.close()
+# Functions, not methods: Ray takes a class with coroutine methods for an asynchronous actor and
+# runs all of it inside a loop of its own.
 
-    async def _measure(self, start_at_s: float) -> WorkerReport:
-        target = self._target()
-        measured = await measure(target, self._task.workload, start_at_s=start_at_s)
-        await target.close()
-        rows = [to_row(request) for request in measured.requests]
-        return WorkerReport(rows, measured.health, measured.interrupted)
 
-    def _target(self) -> HttpTarget:
-        task = self._task
-        return HttpTarget(
-            task.url,
-            model=task.model,
-            api_key=task.api_key,
-            headers=task.headers,
-            extra_params=task.extra_params,
-            keep_raw=False,
-        )
+async def _warm_up(task: WorkerTask, warmup: Workload) -> None:
+    target = _target(task)
+    await target.run(warmup)
+    await target.close()
+
+
+async def _measure(task: WorkerTask, start_at_s: float) -> WorkerReport:
+    target = _target(task)
+    measured = await measure(target, task.workload, start_at_s=start_at_s)
+    await target.close()
+    rows = [to_row(request) for request in measured.requests]
+    return WorkerReport(rows, measured.health, measured.interrupted)
+
+
+def _target(task: WorkerTask) -> HttpTarget:
+    return HttpTarget(
+        task.url,
+        model=task.model,
+        api_key=task.api_key,
+        headers=task.headers,
+        extra_params=task.extra_params,
+        keep_raw=False,
+    )

@@ -365,6 +365,6 @@ def test_all_twelve_are_stated_and_every_test_they_name_exists():
 
 
 def test_the_page_is_up_to_date():
-    assert Path("docs/guarantees.md").read_text() == page(), (
-        "run: python -m harness.load.guarantees > docs/guarantees.md"
+    assert Path("harness/load/GUARANTEES.md").read_text() == page(), (
+        "run: python -m harness.load.guarantees > harness/load/GUARANTEES.md"
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from harness.cli.errors import UserError
 from harness.load.client_health import ClientHealth, merged
 from harness.load.paced.process import paced_server
-from harness.load.ray_workers import clock_offset
+from harness.load.ray_workers import clock_offset, run_on_ray
 from harness.load.worker import WorkerTask
 from harness.load.worker_run import WorkerPlan, measure_with_workers
 from harness.transcript import Ending, RequestTranscript
@@ -80,3 +83,9 @@ def test_the_health_of_several_workers_is_the_worst_of_each():
     assert (both.cpu_s, both.loop_lag_p99_s, both.connections_opened) == (3.0, 0.2, 7)
     assert both.reasons == ["worker 1: late"]
     assert not both.valid
+
+
+def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"pip install 'isobatch\[ray\]'"):
+        run_on_ray([])
