@@ -115,7 +115,8 @@ class Generation:
         stop = 0
         for chunk in plan.chunks:
             start, stop = stop, stop + self.wanted_logits(chunk)
-            if self._scores_prompt(chunk.sequence) or chunk.sequence.request.params.logprobs is not None:
+            wants = chunk.sequence.request.params.logprobs is not None
+            if wants or self._scores_prompt(chunk.sequence):
                 rows += range(start, stop)
         if not rows:
             return {}

@@ -1,6 +1,17 @@
 """Faults: small, named defects at the places where real engines had them. See `seam`."""
 
-from reference_engine.faults import answers, batch, pages, routing, texts
+from reference_engine.faults import (
+    answers,
+    batch,
+    chunks,
+    endings,
+    pages,
+    prefix,
+    routing,
+    sampling,
+    scheduling,
+    texts,
+)
 from reference_engine.faults.seam import FAULTS, Fault, FaultRun, install
 
 __all__ = [
@@ -9,8 +20,13 @@ __all__ = [
     "FaultRun",
     "answers",
     "batch",
+    "chunks",
+    "endings",
     "install",
     "pages",
+    "prefix",
     "routing",
+    "sampling",
+    "scheduling",
     "texts",
 ]

@@ -1,13 +1,15 @@
-"""Faults of page ownership and of the prefix cache."""
+"""Faults of page ownership, and of what is read beside one's own pages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reference_engine.faults.seam import FaultRun, Healthy, Wrapper, fault
 
 if TYPE_CHECKING:
+    from reference_engine.page_group import PageNews
     from reference_engine.sequence import Sequence
 
 
@@ -38,3 +40,50 @@ def page_freed_early() -> Mapping[str, Wrapper]:
         return freeing_register
 
     return {"pages.register": register}
+
+
+@fault(
+    "stale-page-read",
+    "Pages are not cleared and one slot past the end is read",
+    imitates=("vllm#53856", "vllm#43990", "vllm#36939"),
+    group="padding, null blocks and stale KV",
+)
+def stale_page_read() -> Mapping[str, Wrapper]:
+    """A page keeps what its last owner wrote, and decodes read one slot past their last token."""
+
+    def apply(healthy: Healthy, run: FaultRun) -> Healthy:
+        def careless(news: PageNews) -> None:
+            if news.action.value != "clear":
+                healthy(news)
+
+        return careless
+
+    def plan(healthy: Healthy, run: FaultRun) -> Healthy:
+        return lambda *args: see_one_more(healthy(*args), args[0], run)
+
+    return {"engine.apply": apply, "attention.plan": plan}
+
+
+@fault(
+    "null-slot-visible",
+    "An empty padding slot is visible",
+    imitates=("vllm#36939", "vllm#641", "mlx-lm#1736"),
+    group="padding, null blocks and stale KV",
+)
+def null_slot_visible() -> Mapping[str, Wrapper]:
+    """Decodes also attend to the empty slot after their last token: key and value are zero."""
+
+    def plan(healthy: Healthy, run: FaultRun) -> Healthy:
+        return lambda *args: see_one_more(healthy(*args), args[0], run)
+
+    return {"attention.plan": plan}
+
+
+def see_one_more(plan: Any, batch: Any, run: FaultRun) -> Any:
+    """Let every decode that does not fill its page see the slot after its last token."""
+    ends = plan.ends.copy()
+    for row, sequence in zip(batch.cu_seqlens, batch.sequences, strict=False):
+        if sequence.count == 1 and sequence.context % batch.page_size:
+            ends[row] += 1
+            run.executed()
+    return replace(plan, ends=ends)

@@ -84,3 +84,8 @@ def fault(
         return FAULTS[name]
 
     return define
+
+
+def owner(healthy: Healthy) -> Any:
+    """The part whose bound method ``healthy`` is."""
+    return healthy.__self__  # type: ignore[attr-defined]
