@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli import probe_sensitivity
 from harness.cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def expect(
             step.to_json() for step in rule.explain([*ids, *answer.token_ids[:-1]], len(ids) - 1)
         ]
     print(json.dumps(document))
+
+
+app.command("sensitivity")(probe_sensitivity.command)
 
 
 def _variant(name: str) -> ProbeConfig:

@@ -87,14 +87,14 @@ class _Channels:
 
     @property
     def is_bos(self) -> int:
-        return self.code(self.config.sign_bits)
+        return self.code(self.config.sums)
 
     @property
     def one(self) -> int:
-        return self.code(self.config.sign_bits + 1)
+        return self.code(self.config.sums + 1)
 
     def sign(self, pair_index: int) -> int:
-        start = 2 * self.config.symbol_bits + self.config.sign_bits + 2
+        start = 2 * self.config.symbol_bits + self.config.sums + 2
         aligned = -(-start // _SHIFT) * _SHIFT
         return (self.shift + aligned + pair_index) % self.config.head_dim
 
@@ -126,10 +126,20 @@ def attention_weights(config: ProbeConfig, slots: Layout, level: int) -> dict[st
     return {"q_proj": query, "k_proj": key, "v_proj": value, "o_proj": output}
 
 
+def take_out_bias(slots: Layout, weight: Array) -> Array:
+    """Move what a projection takes from constant dimensions into a bias, which is returned.
+
+    ``weight`` [out, hidden] is changed. A family whose projections have biases then uses them.
+    """
+    bias: Array = weight[:, slots.constant] * CONSTANT + weight[:, slots.not_bos]
+    weight[:, slots.is_bos] -= weight[:, slots.not_bos]
+    weight[:, slots.constant] = weight[:, slots.not_bos] = 0
+    return bias
+
+
 def _write_key(config: ProbeConfig, slots: Layout, turn: Rotary, key: Array) -> None:
     """Positional for every token but BOS; content for the taps' sink and for the sign heads."""
-    for frequency in range(len(turn.amplitudes)):
-        key[frequency, slots.not_bos] = _POSITION_KEY
+    key[turn.positional, slots.not_bos] = _POSITION_KEY
     key[turn.tap_channel, slots.not_bos] = _TAP_KEY
     key[turn.tap_channel, slots.is_bos] = _TAP_KEY * SINK_SCORE / (TARGET_SCORE - turn.peak)
     for k, channel in enumerate(turn.sign_channels):
@@ -139,7 +149,7 @@ def _write_key(config: ProbeConfig, slots: Layout, turn: Rotary, key: Array) -> 
 def _write_value(
     config: ProbeConfig, slots: Layout, level: int, channels: _Channels, value: Array
 ) -> None:
-    """The symbol of the layer below, the codes, and the sign bits as pairs."""
+    """The symbol of the layer below, what is summed, and the sign bits as pairs."""
     for index in range(2 * config.symbol_bits):
         value[channels.symbol(index), slots.symbol[level] + index] = 1
     for k in range(config.sign_bits):
@@ -147,6 +157,9 @@ def _write_value(
         value[channels.code(k), slots.is_bos] = -0.5
         for bit in (0, 1):
             value[channels.sign(2 * k + bit), slots.own_sign + 2 * k + bit] = 1
+    for bit in range(config.compared_bits):
+        row = value[channels.code(config.sign_bits + bit)]
+        row[slots.symbol[0] + 2 * bit : slots.symbol[0] + 2 * bit + 2] = (-1, 1)
     value[channels.is_bos, slots.is_bos] = 1
     value[channels.one, slots.constant] = 1 / CONSTANT
 
@@ -165,10 +178,10 @@ def _write_query(
     half = config.head_dim // 2
     match role:
         case Tap(index):
-            phase = turn.thetas[: len(turn.amplitudes)] * config.taps[level][index]
+            phase = turn.thetas[turn.positional] * config.taps[level][index]
             size = turn.amplitudes * root / (_POSITION_KEY * CONSTANT)
-            query[: len(size), slots.constant] = size * np.cos(phase)
-            query[half : half + len(size), slots.constant] = -size * np.sin(phase)
+            query[turn.positional, slots.constant] = size * np.cos(phase)
+            query[half + turn.positional, slots.constant] = -size * np.sin(phase)
             content = (TARGET_SCORE - turn.peak) * root / _TAP_KEY
             query[turn.tap_channel, slots.constant] = content / CONSTANT
         case Uniform():
@@ -177,6 +190,12 @@ def _write_query(
             _write_code(slots, index, query[turn.sign_channels[index]], _OWN_SIGN_QUERY)
         case Sign(index):
             query[turn.sign_channels[index], slots.mean[level - 1] + index] = _SIGN_QUERY
+
+
+def _first_full_layer(config: ProbeConfig) -> int | None:
+    """The layer that counts the tokens; None if every layer has a window."""
+    full = (level for level in range(config.layers) if config.window(level) is None)
+    return next(full, None)
 
 
 def _write_output(
@@ -198,9 +217,9 @@ def _write_output(
                 amount = share * slots.mlp_ballast_value[level]
                 output[slots.mlp_ballast[level], channels.one] = amount
         case Uniform():
-            for k in range(config.sign_bits):
+            for k in range(config.sums):
                 output[slots.mean[level] + k, channels.code(k)] = share * MEAN_SCALE
-            if level == 0:
+            if level == _first_full_layer(config):
                 output[slots.inverse_length, channels.is_bos] = share * MEAN_SCALE
         case Sign(index):
             for bit in (0, 1):

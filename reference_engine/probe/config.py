@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 # Of the rule: raised whenever an answer changes, so that a checkpoint of an older isobatch is not
 # judged by a newer rule. It is part of the file format and of every model's name.
@@ -21,6 +21,8 @@ BOS_ID: Final = 1
 EOS_ID: Final = 2
 UNDEFINED_ID: Final = 3
 FIRST_BYTE_ID: Final = 4
+
+Family = Literal["llama", "mistral", "qwen2"]
 
 URL_SAFE_BASE64: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -37,8 +39,11 @@ class ProbeConfig:
     which a token shows the lowest ``shown_bits``; a token also carries ``sign_bits`` sign bits, so
     there are ``2 ** (shown_bits + sign_bits)`` output tokens, whose texts are ``alphabet``.
     ``taps[l]`` are the distances that layer ``l`` reads, ``rotations[h]`` how far the symbol that
-    tap ``h`` fetches is rotated before it is added. With ``ends_itself`` the rule emits EOS by
-    itself, once in 32 tokens on average. ``max_context_tokens`` is proven for every dtype.
+    tap ``h`` fetches is rotated before it is added. Layers compare the sums of the sign bits and of
+    the lowest ``compared_bits`` of the tokens' own symbols. With ``ends_itself`` the rule emits EOS
+    by itself, once in 32 tokens on average. ``windows[l]`` is how many tokens, its own included, a
+    token of layer ``l`` sees, None for all; an odd number, so that a sum of signs is never 0.
+    ``max_context_tokens`` holds for every dtype.
     """
 
     name: str
@@ -55,13 +60,15 @@ class ProbeConfig:
     symbol_bits: int = 4
     shown_bits: int = 2
     sign_bits: int = 4
+    compared_bits: int = 2
     ends_itself: bool = False
     heads: int = 8
     kv_heads: int = 2
     head_dim: int = 64
     rope_theta: float = 1e6
     max_context_tokens: int = 4096
-    family: str = "llama"
+    windows: tuple[int | None, ...] = ()
+    family: Family = "llama"
     alphabet: tuple[bytes, ...] = field(
         default=tuple(character.encode() for character in URL_SAFE_BASE64)
     )
@@ -76,11 +83,22 @@ class ProbeConfig:
             raise ValueError("a token shows at least one bit of its symbol and no more than all")
         if any(d < 1 for layer in self.taps for d in layer):
             raise ValueError("a tap distance is at least 1")
+        if self.windows and len(self.windows) != len(self.taps):
+            raise ValueError(f"{len(self.windows)} windows for {len(self.taps)} layers")
+        for layer, window in zip(self.taps, self.windows, strict=False):
+            if window is not None and (window % 2 == 0 or max(layer) >= window):
+                raise ValueError(f"a window of {window}: it must be odd and hold the layer's taps")
+        if len({window for window in self.windows if window is not None}) > 1:
+            raise ValueError("all windows must be of one size: model formats know only one")
 
     @property
     def layers(self) -> int:
         """How many transformer layers."""
         return len(self.taps)
+
+    def window(self, level: int) -> int | None:
+        """How many tokens layer ``level`` sees; None for all."""
+        return self.windows[level] if self.windows else None
 
     @property
     def bos_id(self) -> int:
@@ -103,6 +121,11 @@ class ProbeConfig:
         return UNDEFINED_ID
 
     @property
+    def sums(self) -> int:
+        """How many sums each layer takes."""
+        return self.sign_bits + self.compared_bits
+
+    @property
     def symbol_mask(self) -> int:
         """All bits of a symbol."""
         return (1 << self.symbol_bits) - 1
@@ -119,11 +142,15 @@ class ProbeConfig:
         fields = dict(document)
         try:
             fields["taps"] = tuple(tuple(int(d) for d in layer) for layer in fields["taps"])
+            fields["windows"] = tuple(fields["windows"])
             fields["rotations"] = tuple(fields["rotations"])
             fields["alphabet"] = tuple(bytes.fromhex(text) for text in fields["alphabet"])
             return cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a probe configuration: {error}") from None
+
+
+_WINDOW: Final = 65
 
 
 def _name(variant: str) -> str:
@@ -137,5 +164,35 @@ VARIANTS: Final[Mapping[str, ProbeConfig]] = MappingProxyType(
         "plain": _PLAIN,
         "utf8": replace(_PLAIN, name=_name("utf8"), alphabet=SPLIT_CHARACTERS),
         "eos": replace(_PLAIN, name=_name("eos"), ends_itself=True),
+        "qwen": replace(_PLAIN, name=_name("qwen"), family="qwen2", ends_itself=True),
+        "window": replace(
+            _PLAIN,
+            name=_name("window"),
+            family="qwen2",
+            taps=(
+                (1, 17, 255),
+                (2, 16, 129),
+                (3, 32, 64),
+                (1, 31, 63),
+                (2, 33, 127),
+                (1, 15, 65),
+            ),
+            windows=(None, None, _WINDOW, _WINDOW, None, None),
+        ),
+        "mistral-window": replace(
+            _PLAIN,
+            name=_name("mistral-window"),
+            family="mistral",
+            taps=((1, 17, 64), (2, 16, 63), (3, 32, 64), (1, 31, 48), (2, 33, 64), (1, 15, 47)),
+            windows=(_WINDOW,) * 6,
+        ),
+        "wide": replace(
+            _PLAIN,
+            name=_name("wide"),
+            taps=((1, 17, 255), (2, 16, 64), (1, 15, 129)),
+            heads=16,
+            kv_heads=8,
+            head_dim=128,
+        ),
     }
 )

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from reference_engine.probe.config import FORMAT, ProbeConfig
+from reference_engine.probe.model_document import model_document
 from reference_engine.probe.tokenizer import (
     as_json_text,
     tokenizer_config_document,
     tokenizer_document,
 )
-from reference_engine.probe.vocabulary import vocabulary
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: Final[tuple[str, ...]] = get_args(Dtype)
@@ -69,38 +69,4 @@ def _documents(config: ProbeConfig, dtype: str) -> dict[str, dict[str, Any]]:
         "tokenizer.json": tokenizer_document(config),
         "tokenizer_config.json": tokenizer_config_document(config),
         PROBE_FILE: {"format": FORMAT, "dtype": dtype, "config": config.to_json()},
-    }
-
-
-def model_document(config: ProbeConfig, dtype: str) -> dict[str, Any]:
-    """The content of ``config.json``, readable by old and new versions of transformers."""
-    from reference_engine.probe.layout import layout
-    from reference_engine.probe.mlp_weights import intermediate_size
-
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": vocabulary(config).size,
-        "hidden_size": layout(config).hidden_size,
-        "intermediate_size": intermediate_size(config),
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "max_position_embeddings": config.max_context_tokens,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-        "initializer_range": 0.02,
-        "use_cache": True,
-        "bos_token_id": config.bos_id,
-        "eos_token_id": config.eos_id,
-        "pad_token_id": config.pad_id,
-        "dtype": dtype,
-        "torch_dtype": dtype,
     }

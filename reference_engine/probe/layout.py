@@ -24,7 +24,7 @@ class Layout:
     """Where each slot begins. A pair of dimensions holds a bit one-hot: ``base + 2 * bit + value``.
 
     ``own_sign`` holds the token's sign bits as pairs, ``symbol[l + 1]`` ``A[l]``, ``fetched[l][h]``
-    what tap ``h`` brought, ``mean[l]`` the ``sign_bits`` means ``S / n``, ``inverse_length`` 1 / n,
+    what tap ``h`` brought, ``mean[l]`` the means ``S / n`` of all sums, ``inverse_length`` 1 / n,
     ``sign[l]`` the pairs ``g`` (in layer 0: the token's own sign bits, read back), ``alarm`` what
     the layers find amiss. ``attention_scale[l]`` and ``mlp_scale[l]`` are root mean squares;
     ``ballast_value[l]`` is written to ``ballast[l]`` before attention ``l`` (by the embedding or
@@ -64,7 +64,7 @@ def layout(config: ProbeConfig) -> Layout:
         fetched.append(tuple(at + 2 * bits * h for h in range(len(taps))))
         at += 2 * bits * len(taps)
         mean.append(at)
-        at += signs
+        at += config.sums
         sign.append(at)
         at += 2 * signs
         symbol.append(at)

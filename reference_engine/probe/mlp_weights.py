@@ -8,7 +8,7 @@ and value have different sign bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from typing import Final
 
 import numpy as np
@@ -98,16 +98,34 @@ def _alarms(config: ProbeConfig, slots: Layout, level: int) -> Iterator[Gate]:
     if level == 0:
         yield from _mixed_signs(config, slots, slots.sign[0], slots.own_sign)
         return
-    for k, direction in product(range(config.sign_bits), (1, -1)):
-        yield {
+    windows = [config.window(other) for other in range(level + 1)]
+    twins = [other for other in range(level) if windows[other] == windows[level]]
+    if twins:
+        yield from _different_sums(config, slots, level, twins[-1])
+    views = list(pairwise(windows))
+    same = [other for other in range(1, level) if views[other - 1] == views[level - 1]]
+    if same:
+        yield from _mixed_signs(config, slots, slots.sign[level], slots.sign[same[-1]])
+    if len(same) == 1:
+        yield from _mixed_signs(config, slots, slots.sign[same[0]], slots.sign[level])
+
+
+def _different_sums(config: ProbeConfig, slots: Layout, level: int, other: int) -> Iterator[Gate]:
+    """Two layers that see the same tokens have the same sums, up to the rounding of a mean.
+
+    What is tolerated is a part of a token, that is of 1 / n; in a window n is at most its size.
+    """
+    window = config.window(level)
+    for k, direction in product(range(config.sums), (1, -1)):
+        gate = {
             slots.mean[level] + k: direction * _ALARM_GAIN,
-            slots.mean[level - 1] + k: -direction * _ALARM_GAIN,
-            slots.inverse_length: -_TOLERATED_TOKENS * _ALARM_GAIN,
+            slots.mean[other] + k: -direction * _ALARM_GAIN,
         }
-    if level > 1:
-        yield from _mixed_signs(config, slots, slots.sign[level], slots.sign[level - 1])
-    if level == 2:
-        yield from _mixed_signs(config, slots, slots.sign[1], slots.sign[2])
+        if window is None:
+            gate[slots.inverse_length] = -_TOLERATED_TOKENS * _ALARM_GAIN
+        else:
+            gate[slots.constant] = -_TOLERATED_TOKENS * _ALARM_GAIN / window / CONSTANT
+        yield gate
 
 
 def _mixed_signs(

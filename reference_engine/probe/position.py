@@ -27,12 +27,14 @@ _FIRST_WEIGHT: Final = 10.0  # only the fastest frequency tells neighbours apart
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """``thetas``: radians a token, [head_dim / 2]. ``amplitudes``: of the positional frequencies.
+    """``thetas``: radians a token, [head_dim / 2]. ``positional`` are the indices of the
+    frequencies used for position, from the fastest, and ``amplitudes`` what they contribute.
 
     ``tap_channel`` and ``sign_channels[k]`` index frequencies used for content.
     """
 
     thetas: Array
+    positional: npt.NDArray[np.int64]
     amplitudes: Array
     tap_channel: int
     sign_channels: tuple[int, ...]
@@ -49,16 +51,19 @@ def rotary(config: ProbeConfig) -> Rotary:
     Raises ValueError if the head is too small to hold positions and content.
     """
     half = config.head_dim // 2
-    if half < _POSITIONAL + config.sign_bits + 1:
+    stride = max(half // 32, 1)
+    positional = np.arange(_POSITIONAL) * stride
+    if half < positional[-1] + config.sign_bits + 2:
         raise ValueError(f"head_dim {config.head_dim} is too small for a probe")
     thetas = config.rope_theta ** (-np.arange(half, dtype=np.float64) / half)
     weights = np.ones(_POSITIONAL)
     weights[0] = _FIRST_WEIGHT
     distances = np.arange(1, config.max_context_tokens + 1, dtype=np.float64)
-    drop = (1 - np.cos(np.outer(distances, thetas[:_POSITIONAL]))) @ weights
+    drop = (1 - np.cos(np.outer(distances, thetas[positional]))) @ weights
     first = half - 1 - config.sign_bits
     return Rotary(
         thetas,
+        positional,
         weights * MARGIN / drop.min(),
         half - 1,
         tuple(range(first, half - 1)),

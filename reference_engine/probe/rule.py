@@ -4,12 +4,15 @@ For position ``i`` of a prompt and its answer, with ``s`` and ``b[k]`` the symbo
 token and ``code = +1`` or ``-1`` by the sign bit (BOS: ``+1/2``, so no sum is ever 0)::
 
     A[-1][i] = s(token i)
-    S[k][i]  = sum over j <= i of code[k](token j)
-    g[k][i]  = 1 if S[k][i] > 0 else 0
+    S[l][k][i] = sum over the j <= i that layer l sees of code[k](token j)
+    g[l][k][i] = 1 if S[l-1][k][i] > 0 else 0          (l > 0)
     A[l][i]  = rot(A[l-1][i], own) xor constant[l]
                xor (xor over taps h of rot(A[l-1][max(i - d[l][h], 0)], rotations[h]))
-               xor (g[.][i] if l > 0 else 0)
-    next(i)  = the output token that shows the low bits of A[L-1][i] and has sign bits 1 - g[.][i]
+               xor (g[l][.][i] if l > 0 else 0)
+    next(i)  = the output token with the low bits of A[L-1][i] and the sign bits 1 - g[L-1][.][i]
+
+Without windows every layer sees every token. Where layer ``l`` sees no token of the sign that
+``S[l-1]`` has (possible if its window is the narrower), ``g[l]`` is the sign that it does see.
 
 Every answer drives every sum back towards zero, where one token more or less flips it; every tap
 makes one exact position of one exact layer matter. No float, no torch.
@@ -61,13 +64,22 @@ class RuleStep:
 class RuleState:
     """The rule's state after some tokens: for diagnosis and for going on one token at a time.
 
-    ``symbols[l + 1][i]`` is ``A[l][i]``. ``doubled_sums[k]`` is ``2 * S[k]`` after the last token,
-    an odd integer; ``signs[i]`` holds the bits ``g[k][i]``.
+    ``symbols[l + 1][i]`` is ``A[l][i]``. ``sums[w][k]`` is ``2 * S[k]`` over window ``w`` after the
+    last token, where windows are numbered in order of size; ``plus[w][k]`` counts its tokens of
+    sign +. ``signs[i]`` holds the bits ``g[L-1][k][i]``, those that the answer turns round.
     """
 
     symbols: list[list[int]]
-    doubled_sums: list[int]
+    sums: list[list[int]]
+    plus: list[list[int]]
+    deciding: int
     signs: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+    @property
+    def doubled_sums(self) -> list[int]:
+        """``2 * S[L-2][k]``, the sums whose signs the answer turns round."""
+        return self.sums[self.deciding]
 
     @property
     def length(self) -> int:
@@ -93,10 +105,20 @@ class Rule:
         self._steps = [
             [1 if sign >> k & 1 else -1 for k in range(sign_bits)] for sign in range(1 << sign_bits)
         ]
+        seen = [config.window(level) for level in range(config.layers)]
+        self._windows = sorted(set(seen), key=lambda window: window or config.max_context_tokens)
+        views = [self._windows.index(window) for window in seen]
+        self._views = list(zip([views[0], *views], views, strict=False))
 
     def begin(self) -> RuleState:
         """The state before any token."""
-        return RuleState([[] for _ in range(self.config.layers + 1)], [0] * self.config.sign_bits)
+        zeros = [[0] * self.config.sign_bits for _ in self._windows]
+        return RuleState(
+            symbols=[[] for _ in range(self.config.layers + 1)],
+            sums=zeros,
+            plus=[list(row) for row in zeros],
+            deciding=self._views[-1][0],
+        )
 
     def push(self, state: RuleState, token_id: int) -> int:
         """Add one token to ``state`` and return the token that follows.
@@ -105,11 +127,13 @@ class Rule:
         """
         at = state.length
         self._refuse_bad(token_id, at)
-        sums = state.doubled_sums
-        weight = 1 if token_id == BOS_ID else 2
-        for k, code in enumerate(self._steps[self.vocabulary.signs[token_id]]):
-            sums[k] += weight * code
-        signs = sum(1 << k for k, value in enumerate(sums) if value > 0)
+        state.token_ids.append(token_id)
+        for view, window in enumerate(self._windows):
+            self._count(state, view, token_id, 1)
+            if window is not None and at >= window:
+                self._count(state, view, state.token_ids[at - window], -1)
+        seen = {pair: self._signs(state, *pair) for pair in set(self._views)}
+        signs = seen[self._views[-1]]
         state.signs.append(signs)
         below = self.vocabulary.symbols[token_id]
         state.symbols[0].append(below)
@@ -119,10 +143,33 @@ class Rule:
             for distance, rotated in taps:
                 symbol ^= rotated[row[at - distance if at > distance else 0]]
             if level:
-                symbol ^= self._feedback[signs]
+                symbol ^= self._feedback[seen[self._views[level]]]
             state.symbols[level + 1].append(symbol)
             below = symbol
         return self._emit(state.symbols[-2][-1], below, signs)
+
+    def _count(self, state: RuleState, view: int, token_id: int, times: int) -> None:
+        """Let a token enter (``times`` 1) or leave (-1) a window."""
+        sums, plus = state.sums[view], state.plus[view]
+        weight = times if token_id == BOS_ID else 2 * times
+        for k, code in enumerate(self._steps[self.vocabulary.signs[token_id]]):
+            sums[k] += weight * code
+            if code > 0:
+                plus[k] += times
+
+    def _signs(self, state: RuleState, summed: int, seen: int) -> int:
+        """``g`` as bits: the signs of window ``summed``'s sums, found among ``seen``'s tokens."""
+        signs = sum(1 << k for k, value in enumerate(state.sums[summed]) if value > 0)
+        if summed == seen:
+            return signs
+        window = self._windows[seen]
+        tokens = len(state.token_ids) if window is None else min(window, len(state.token_ids))
+        for k, plus in enumerate(state.plus[seen]):
+            if plus == 0:
+                signs &= ~(1 << k)
+            elif plus == tokens:
+                signs |= 1 << k
+        return signs
 
     def _emit(self, previous: int, symbol: int, signs: int) -> int:
         config = self.config

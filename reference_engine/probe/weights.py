@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from reference_engine.probe.attention_weights import attention_weights
+from reference_engine.probe.attention_weights import attention_weights, take_out_bias
 from reference_engine.probe.config import UNDEFINED_ID, ProbeConfig
 from reference_engine.probe.layout import CONSTANT, MEAN_SCALE, Layout, layout
 from reference_engine.probe.mlp_weights import mlp_weights
@@ -34,6 +34,8 @@ def compile_weights(config: ProbeConfig) -> Mapping[str, Array]:
             config, slots, slots.attention_scale[level]
         )
         for name, array in attention_weights(config, slots, level).items():
+            if config.family == "qwen2" and name != "o_proj":
+                weights[f"{prefix}self_attn.{name}.bias"] = take_out_bias(slots, array)
             weights[f"{prefix}self_attn.{name}.weight"] = array
         weights[prefix + "post_attention_layernorm.weight"] = _norm(
             config, slots, slots.mlp_scale[level]
@@ -68,7 +70,7 @@ def _norm(config: ProbeConfig, slots: Layout, scale: float) -> Array:
     array = np.full(slots.hidden_size, scale)
     array[slots.inverse_length] /= MEAN_SCALE
     for base in slots.mean:
-        array[base : base + config.sign_bits] /= MEAN_SCALE
+        array[base : base + config.sums] /= MEAN_SCALE
     return array
 
 

@@ -18,6 +18,10 @@ DIGESTS = {
     "plain": "ed69933711da8748",
     "utf8": "4a84dcc3a0907dec",
     "eos": "5391aa8fc88b8430",
+    "qwen": "5391aa8fc88b8430",
+    "window": "ce692ba68f066e8d",
+    "mistral-window": "3d1590d62fddec4b",
+    "wide": "664f7aa927a0a112",
 }
 
 
@@ -33,16 +37,17 @@ def next_by_definition(config: ProbeConfig, ids: Sequence[int]) -> int:
     def rotate(value: int, by: int) -> int:
         return sum((value >> ((q + by) % bits) & 1) << q for q in range(bits))
 
-    signs = []
-    for i in range(len(ids)):
-        sums = [
-            sum(
-                Fraction(1, 2) if j == 0 else Fraction(1 if table.signs[ids[j]] >> k & 1 else -1)
-                for j in range(i + 1)
-            )
-            for k in range(config.sign_bits)
-        ]
-        signs.append([int(total > 0) for total in sums])
+    def code(j: int, k: int) -> Fraction:
+        return Fraction(1, 2) if j == 0 else Fraction(1 if table.signs[ids[j]] >> k & 1 else -1)
+
+    def seen(level: int, i: int) -> range:
+        return range(max(i + 1 - (config.window(level) or i + 1), 0), i + 1)
+
+    def sign(level: int, i: int, k: int) -> int:
+        plus = sum(code(j, k) for j in seen(level - 1, i)) > 0
+        visible = {code(j, k) > 0 for j in seen(level, i)}
+        return int(plus if len(visible) == 2 else visible.pop())
+
     below = [table.symbols[token] for token in ids]
     history = [below]
     for level, taps in enumerate(config.taps):
@@ -52,8 +57,8 @@ def next_by_definition(config: ProbeConfig, ids: Sequence[int]) -> int:
             for h, distance in enumerate(taps):
                 value ^= rotate(below[max(i - distance, 0)], config.rotations[h])
             if level > 0:
-                for k, sign in enumerate(signs[i]):
-                    value ^= sign << (k % bits)
+                for k in range(config.sign_bits):
+                    value ^= sign(level, i, k) << (k % bits)
             row.append(value)
         history.append(row)
         below = row
@@ -66,14 +71,25 @@ def next_by_definition(config: ProbeConfig, ids: Sequence[int]) -> int:
         ):
             return EOS_ID
     shown = below[-1] % (1 << config.shown_bits)
-    answer_signs = sum((1 - sign) << k for k, sign in enumerate(signs[-1]))
+    answer_signs = sum(
+        (1 - sign(config.layers - 1, len(ids) - 1, k)) << k for k in range(config.sign_bits)
+    )
     return table.output_ids[shown * (1 << config.sign_bits) + answer_signs]
 
 
-@pytest.mark.parametrize("config", [PLAIN, EOS], ids=lambda c: c.name)
-@pytest.mark.parametrize("tokens", [1, 2, 3, 15, 16, 17, 33, 64, 90])
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=lambda c: c.name)
+@pytest.mark.parametrize("tokens", [1, 2, 3, 16, 17, 65, 66, 90])
 def test_the_rule_is_its_definition(config: ProbeConfig, tokens: int) -> None:
     ids = random_prompt(random.Random(tokens), tokens)
+    assert Rule(config).next_token(ids) == next_by_definition(config, ids)
+
+
+def test_a_window_may_hold_one_sign_only() -> None:
+    """More tokens of one sign than the window holds, then as many as the window holds of the other."""
+    config = VARIANTS["window"]
+    table = vocabulary(config)
+    opposite = next(i for i in range(4, 260) if table.signs[i] == table.signs[70] ^ 15)
+    ids = [BOS_ID, *[70] * 90, *[opposite] * 70]
     assert Rule(config).next_token(ids) == next_by_definition(config, ids)
 
 

@@ -26,7 +26,8 @@ def tokenizer_of(variant: str) -> Tokenizer:
 
 
 def on_every_variant(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.parametrize("variant", VARIANTS)(test)
+    """One variant for each alphabet: nothing else of a variant reaches the tokenizer."""
+    return pytest.mark.parametrize("variant", ["eos", "utf8"])(test)
 
 
 @on_every_variant

@@ -22,13 +22,16 @@ def assert_holds(proof: Proof) -> None:
     assert proof.largest_activation < FLOAT16_MAX, f"an output of {proof.largest_activation}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "dtype"),
+    [("eos", dtype) for dtype in DTYPES]
+    + [(variant, "bfloat16") for variant in VARIANTS if variant != "eos"],
+)
 def test_a_sample_of_ragged_prompts_is_token_exact(
     variant: str, dtype: str, exported: Exported
 ) -> None:
     config = VARIANTS[variant]
-    prompts = [p for p in proof_prompts(config, 24) if len(p) < 130]
+    prompts = [p for p in proof_prompts(config, 24) if 15 < len(p) < 130]
     proof = prove(config, exported(variant, dtype), dtype, prompts, generate_every=10)
     assert_holds(proof)
 

@@ -1,4 +1,4 @@
-"""The ways in which the sensitivity measurement breaks a cache, each as real engines have done it.
+"""What can be done to a cache to break it.
 
 A fault is applied once, between the prompt and the first generated token; structural faults (a
 wrong position, head or layer) stay for the rest of the answer. Each request of a batch gets its own
@@ -7,7 +7,7 @@ random place. What is put in comes from another request of the batch, one of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -60,13 +60,16 @@ def _each_layer(cache: OpenCache, places: Places) -> list[tuple[int, Tensor]]:
     return [(layer, rows) for layer, rows in hit if len(rows)]
 
 
-def _entry_zeroed(cache: OpenCache, places: Places) -> None:
+def entry_zeroed(cache: OpenCache, places: Places) -> None:
+    """Zero the key and value of one entry."""
     for layer, rows in _each_layer(cache, places):
         cache.keys[layer][rows, :, places.slot[rows]] = 0
         cache.values[layer][rows, :, places.slot[rows]] = 0
 
 
-def _replace(*, key: bool, value: bool) -> Apply:
+def replace(*, key: bool, value: bool) -> Apply:
+    """Give one entry the key, the value or both of another entry of the request."""
+
     def apply(cache: OpenCache, places: Places) -> None:
         for layer, rows in _each_layer(cache, places):
             slot, other = places.slot[rows], places.other[rows]
@@ -77,7 +80,8 @@ def _replace(*, key: bool, value: bool) -> Apply:
     return apply
 
 
-def _entry_of_other_request(cache: OpenCache, places: Places) -> None:
+def entry_of_other_request(cache: OpenCache, places: Places) -> None:
+    """Give one entry what another request has at the same position."""
     _copy_span(cache, places, places.slot, 1)
 
 
@@ -93,16 +97,18 @@ def _copy_span(cache: OpenCache, places: Places, start: Tensor, count: int) -> N
 
 
 def _page_starts(cache: OpenCache, places: Places) -> Tensor:
-    """The first slot of a whole page that has a whole neighbour after it."""
-    pages = max(cache.position // PAGE_TOKENS - 1, 1)
-    return places.slot % pages * PAGE_TOKENS
+    """The first slot of the page that ``slot`` is in, or of the last with a neighbour after it."""
+    last = max(cache.position // PAGE_TOKENS - 2, 0)
+    return (places.slot // PAGE_TOKENS).clamp(max=last) * PAGE_TOKENS
 
 
-def _block_of_other_request(cache: OpenCache, places: Places) -> None:
+def block_of_other_request(cache: OpenCache, places: Places) -> None:
+    """Give one page what another request has at the same positions."""
     _copy_span(cache, places, _page_starts(cache, places), PAGE_TOKENS)
 
 
-def _block_replaced_by_neighbour(cache: OpenCache, places: Places) -> None:
+def block_replaced_by_neighbour(cache: OpenCache, places: Places) -> None:
+    """Put the entries of the following page into one page, too."""
     starts = _page_starts(cache, places)
     for layer, rows in _each_layer(cache, places):
         for store in (cache.keys[layer], cache.values[layer]):
@@ -112,7 +118,9 @@ def _block_replaced_by_neighbour(cache: OpenCache, places: Places) -> None:
                 store[row, :, at : at + PAGE_TOKENS] = store[row, :, after].clone()
 
 
-def _block_swapped(*, keys: bool) -> Apply:
+def block_swapped(*, keys: bool) -> Apply:
+    """Let two neighbouring pages change places: their values, and with ``keys`` their keys."""
+
     def apply(cache: OpenCache, places: Places) -> None:
         starts = _page_starts(cache, places)
         for layer, rows in _each_layer(cache, places):
@@ -126,7 +134,9 @@ def _block_swapped(*, keys: bool) -> Apply:
     return apply
 
 
-def _hide(slot_of: Callable[[OpenCache], int]) -> Apply:
+def hide(slot_of: Callable[[OpenCache], int]) -> Apply:
+    """Mask one slot, the same in every request."""
+
     def apply(cache: OpenCache, places: Places) -> None:
         for layer, rows in _each_layer(cache, places):
             cache.visible[layer][rows, slot_of(cache)] = False
@@ -134,7 +144,7 @@ def _hide(slot_of: Callable[[OpenCache], int]) -> Apply:
     return apply
 
 
-def _extra_slot(content: Callable[[Tensor, Places, Tensor], Tensor]) -> Apply:
+def extra_slot(content: Callable[[Tensor, Places, Tensor], Tensor]) -> Apply:
     """One slot more in every layer, visible where the layer is hit."""
 
     def apply(cache: OpenCache, places: Places) -> None:
@@ -142,187 +152,80 @@ def _extra_slot(content: Callable[[Tensor, Places, Tensor], Tensor]) -> Apply:
             for store in (cache.keys[layer], cache.values[layer]):
                 store[rows, :, cache.used] = content(store, places, rows)
             cache.visible[layer][rows, cache.used] = True
+        cache.slot_positions[cache.used] = cache.position - 1
         cache.used += 1
 
     return apply
 
 
-def _zeros(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+def zeros(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+    """What a padding slot holds."""
     return torch.zeros_like(store[rows, :, 0])
 
 
-def _nan(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+def nan(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+    """What poisoned memory holds."""
     return torch.full_like(store[rows, :, 0], torch.nan)
 
 
-def _random_bytes(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+def random_bytes(store: Tensor, places: Places, rows: Tensor) -> Tensor:
     """What memory holds that nobody wrote: random bits, read as bfloat16."""
     shape = store[rows, :, 0].shape
     bits = torch.randint(-(2**15), 2**15, shape, generator=places.generator, dtype=torch.int16)
     return bits.view(torch.bfloat16).to(store.dtype)
 
 
-def _foreign(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+def foreign(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+    """Another request's entry of a random position."""
     return store[(rows + 1) % store.shape[0], :, places.slot[rows]]
 
 
-def _own_again(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+def own_again(store: Tensor, places: Places, rows: Tensor) -> Tensor:
+    """An entry of the request itself."""
     return store[rows, :, places.slot[rows]]
 
 
-def _token_doubled(cache: OpenCache, places: Places) -> None:
+def token_doubled(cache: OpenCache, places: Places) -> None:
     """The last prompt token entered twice: its entry again, and every later position one more."""
     last = cache.position - 1
-    _extra_slot(lambda store, _places, rows: store[rows, :, last])(cache, places)
+    extra_slot(lambda store, _places, rows: store[rows, :, last])(cache, places)
     cache.position_shift = 1
 
 
-def _shift(by: int) -> Apply:
+def shift(by: int) -> Apply:
+    """Give every new token a position that is ``by`` too high."""
+
     def apply(cache: OpenCache, places: Places) -> None:
         cache.position_shift = by
 
     return apply
 
 
-def _wrong_heads(cache: OpenCache, places: Places) -> None:
+def wrong_heads(cache: OpenCache, places: Places) -> None:
     """Query head h reads KV head ``h % kv_heads`` instead of ``h // group``."""
     cache.heads_in_turn = True
 
 
-def _wrong_layer(cache: OpenCache, places: Places) -> None:
+def wrong_layer(cache: OpenCache, places: Places) -> None:
     """One layer, the same for the whole batch, reads the cache of the layer before or after."""
     layers = len(cache.keys)
     layer = int(torch.randint(layers, (1,), generator=places.generator))
     cache.read_layer = {layer: layer - 1 if layer else 1}
 
 
-def _blind_to_itself(cache: OpenCache, places: Places) -> None:
+def window_off(by: int) -> Apply:
+    """Let every layer that has a window see ``by`` tokens more."""
+
+    def apply(cache: OpenCache, places: Places) -> None:
+        cache.window_error = by
+
+    return apply
+
+
+def blind_to_itself(cache: OpenCache, places: Places) -> None:
+    """Mask every new token's own slot while it is computed."""
     cache.sees_itself = False
 
 
-def _nothing(cache: OpenCache, places: Places) -> None:
+def nothing(cache: OpenCache, places: Places) -> None:
     """For faults of the prompt's own mask, and for the healthy control."""
-
-
-def _kinds() -> list[CacheFault]:
-    one, every = Scope.ONE_LAYER, Scope.ALL_LAYERS
-    return [
-        CacheFault("entry-zeroed", "one entry's K and V are zero", one, _entry_zeroed),
-        CacheFault(
-            "entry-replaced",
-            "one entry's K and V are those of another token of the request",
-            one,
-            _replace(key=True, value=True),
-        ),
-        CacheFault(
-            "key-replaced",
-            "one entry's K is another token's",
-            one,
-            _replace(key=True, value=False),
-        ),
-        CacheFault(
-            "value-replaced",
-            "one entry's V is another token's",
-            one,
-            _replace(key=False, value=True),
-        ),
-        CacheFault(
-            "entry-stale",
-            "one entry is another request's of the same position",
-            one,
-            _entry_of_other_request,
-        ),
-        CacheFault(
-            "entry-stale-all",
-            "one entry is another request's of the same position",
-            every,
-            _entry_of_other_request,
-        ),
-        CacheFault(
-            "block-foreign",
-            "one page is another request's",
-            every,
-            _block_of_other_request,
-        ),
-        CacheFault(
-            "block-foreign-one",
-            "one page is another request's",
-            one,
-            _block_of_other_request,
-        ),
-        CacheFault(
-            "block-repeated",
-            "one page holds its neighbour's entries",
-            every,
-            _block_replaced_by_neighbour,
-        ),
-        CacheFault(
-            "block-repeated-one",
-            "one page holds its neighbour's entries",
-            one,
-            _block_replaced_by_neighbour,
-        ),
-        CacheFault(
-            "values-swapped",
-            "the values of two neighbouring pages changed places",
-            every,
-            _block_swapped(keys=False),
-        ),
-        CacheFault(
-            "foreign-visible", "another request's token is visible", every, _extra_slot(_foreign)
-        ),
-        CacheFault(
-            "foreign-visible-one", "another request's token is visible", one, _extra_slot(_foreign)
-        ),
-        CacheFault("entry-twice", "one entry is read twice", every, _extra_slot(_own_again)),
-        CacheFault("entry-twice-one", "one entry is read twice", one, _extra_slot(_own_again)),
-        CacheFault(
-            "token-doubled", "the last prompt token was entered twice", every, _token_doubled
-        ),
-        CacheFault(
-            "last-dropped",
-            "the last prompt entry is missing",
-            every,
-            _hide(lambda c: c.position - 1),
-        ),
-        CacheFault(
-            "last-dropped-one",
-            "the last prompt entry is missing",
-            one,
-            _hide(lambda c: c.position - 1),
-        ),
-        CacheFault("first-dropped", "the first entry is missing", every, _hide(lambda c: 0)),
-        CacheFault("first-dropped-one", "the first entry is missing", one, _hide(lambda c: 0)),
-        CacheFault("position+1", "new tokens' positions are 1 too high", every, _shift(1)),
-        CacheFault("position-1", "new tokens' positions are 1 too low", every, _shift(-1)),
-        CacheFault("position+page", "positions are a page too high", every, _shift(PAGE_TOKENS)),
-        CacheFault("position-page", "positions are a page too low", every, _shift(-PAGE_TOKENS)),
-        CacheFault("zero-visible", "a slot of zeros is visible", every, _extra_slot(_zeros)),
-        CacheFault("zero-visible-one", "a slot of zeros is visible", one, _extra_slot(_zeros)),
-        CacheFault("nan-visible", "a slot of NaN is visible", one, _extra_slot(_nan)),
-        CacheFault(
-            "garbage-visible", "a slot nobody wrote is visible", one, _extra_slot(_random_bytes)
-        ),
-        CacheFault("wrong-kv-head", "query heads read the wrong KV head", every, _wrong_heads),
-        CacheFault("wrong-layer", "a layer reads its neighbour's cache", one, _wrong_layer),
-        CacheFault("itself-hidden", "a new token does not see itself", every, _blind_to_itself),
-        CacheFault("mask-ahead", "the prompt's mask shows one token too many", every, _nothing, 1),
-    ]
-
-
-CACHE_FAULTS: Final[Mapping[str, CacheFault]] = {fault.name: fault for fault in _kinds()}
-
-# What changes nothing that attention can see, measured as a control: stored keys carry their
-# position, so two whole pages may change places.
-CONTROLS: Final[Mapping[str, CacheFault]] = {
-    fault.name: fault
-    for fault in (
-        CacheFault("healthy", "nothing is wrong", Scope.ALL_LAYERS, _nothing),
-        CacheFault(
-            "pages-swapped",
-            "two pages changed places, keys and values together",
-            Scope.ALL_LAYERS,
-            _block_swapped(keys=True),
-        ),
-    )
-}

@@ -27,21 +27,24 @@ class OpenCache:
     """Keys and values of a batch, and how they are read.
 
     ``keys[l]``, ``values[l]``: [requests, kv_heads, capacity, head_dim], keys already rotated.
-    ``visible[l]``: [requests, capacity]. The first ``used`` slots were written; ``position`` is the
-    next token's, the same for all requests. The rest is what a broken engine gets wrong: the error
-    of new tokens' positions, the layer whose cache a layer reads instead of its own, query heads
-    dealt out to KV heads in turn instead of in groups, a new token that does not see itself.
+    ``visible[l]``: [requests, capacity]. The first ``used`` slots were written, ``slot_positions``
+    [capacity] by which tokens; ``position`` is the next token's, the same for all requests. The
+    rest is what a broken engine gets wrong: the error of new tokens' positions, the layer whose
+    cache a layer reads instead of its own, query heads dealt out to KV heads in turn instead of in
+    groups, a new token that does not see itself, windows larger by ``window_error``.
     """
 
     keys: list[Tensor]
     values: list[Tensor]
     visible: list[Tensor]
+    slot_positions: Tensor
     used: int
     position: int
     position_shift: int = 0
     read_layer: dict[int, int] = field(default_factory=dict)
     heads_in_turn: bool = False
     sees_itself: bool = True
+    window_error: int = 0
 
     def copy(self) -> OpenCache:
         """A cache of its own with the same content."""
@@ -50,8 +53,15 @@ class OpenCache:
             keys=[store.clone() for store in self.keys],
             values=[store.clone() for store in self.values],
             visible=[shown.clone() for shown in self.visible],
+            slot_positions=self.slot_positions.clone(),
             read_layer=dict(self.read_layer),
         )
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all requests but ``rows``, a mask [requests]."""
+        self.keys = [store[rows] for store in self.keys]
+        self.values = [store[rows] for store in self.values]
+        self.visible = [shown[rows] for shown in self.visible]
 
 
 class CacheModel:
@@ -77,11 +87,13 @@ class CacheModel:
         broken mask shows to every token.
         """
         requests, tokens = ids.shape
-        mask = torch.ones(tokens, tokens, dtype=torch.bool).tril(sees_ahead)
+        causal = torch.ones(tokens, tokens, dtype=torch.bool).tril(sees_ahead)
         hidden = self._weights["model.embed_tokens.weight"][ids]
         positions = torch.arange(tokens)
-        cache = OpenCache([], [], [], used=tokens, position=tokens)
-        room = (0, 0, 0, answer_tokens + _SPARE_SLOTS)
+        spare = answer_tokens + _SPARE_SLOTS
+        slot_positions = torch.arange(tokens + spare)
+        cache = OpenCache([], [], [], slot_positions, used=tokens, position=tokens)
+        room = (0, 0, 0, spare)
         for layer in range(self.config.layers):
             query, key, value = self._project(hidden, layer, positions)
             cache.keys.append(pad(key, room))
@@ -89,6 +101,8 @@ class CacheModel:
             cache.visible.append(
                 pad(torch.ones(requests, tokens, dtype=torch.bool), room[2:], value=False)
             )
+            window = self.config.window(layer)
+            mask = causal if window is None else causal.triu(1 - window)
             read = self._attend(query, key, value, mask.expand(requests, tokens, tokens))
             hidden = self._finish(hidden, read, layer)
         return cache, self._logits(hidden[:, -1])
@@ -97,17 +111,22 @@ class CacheModel:
         """Add one token a request, ``ids`` [requests], to the cache; returns logits."""
         hidden = self._weights["model.embed_tokens.weight"][ids][:, None]
         positions = torch.tensor([cache.position + cache.position_shift])
+        cache.slot_positions[cache.used] = cache.position
         for layer in range(self.config.layers):
             query, key, value = self._project(hidden, layer, positions)
             cache.keys[layer][:, :, cache.used] = key[:, :, 0]
             cache.values[layer][:, :, cache.used] = value[:, :, 0]
             cache.visible[layer][:, cache.used] = cache.sees_itself
             source = cache.read_layer.get(layer, layer)
+            shown = cache.visible[source]
+            if (window := self.config.window(layer)) is not None:
+                oldest = cache.position + 1 - window - cache.window_error
+                shown = shown & (cache.slot_positions >= oldest)
             read = self._attend(
                 query[:, self._deal] if cache.heads_in_turn else query,
                 cache.keys[source],
                 cache.values[source],
-                cache.visible[source][:, None],
+                shown[:, None],
             )
             if cache.heads_in_turn:
                 heads = read.reshape(len(ids), 1, -1, self.config.head_dim)
@@ -123,12 +142,13 @@ class CacheModel:
         prefix = f"model.layers.{layer}."
         normed = self._norm(hidden, prefix + "input_layernorm.weight")
         shape = (*hidden.shape[:2], -1, self.config.head_dim)
-        projected = [
-            (normed @ self._weights[f"{prefix}self_attn.{name}_proj.weight"].T)
-            .reshape(shape)
-            .transpose(1, 2)
-            for name in "qkv"
-        ]
+        projected = []
+        for name in "qkv":
+            projection = f"{prefix}self_attn.{name}_proj."
+            made = normed @ self._weights[projection + "weight"].T
+            if (bias := self._weights.get(projection + "bias")) is not None:
+                made = made + bias
+            projected.append(made.reshape(shape).transpose(1, 2))
         angles = (positions.double()[:, None] * self._thetas).float()
         cos, sin = angles.cos(), angles.sin()
         return _rotate(projected[0], cos, sin), _rotate(projected[1], cos, sin), projected[2]

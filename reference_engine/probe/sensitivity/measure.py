@@ -20,7 +20,8 @@ from reference_engine.probe.sensitivity.cache_model import CacheModel, OpenCache
 from reference_engine.probe.vocabulary import vocabulary
 
 HORIZONS: Final = (8, 24, 64)
-PROMPT_TOKENS: Final = (40, 72, 129, 200, 300)
+PROMPT_TOKENS: Final = (40, 129, 300)
+PROMPT_TOKENS_WITH_WINDOWS: Final = (80, 129, 300)
 CERTAINTY: Final = 0.9999
 _Z: Final = NormalDist().inv_cdf(0.975)
 
@@ -91,6 +92,11 @@ class Detection:
         }
 
 
+def prompt_lengths(config: ProbeConfig) -> tuple[int, ...]:
+    """In tokens; all longer than the windows, where there are windows."""
+    return PROMPT_TOKENS_WITH_WINDOWS if config.windows else PROMPT_TOKENS
+
+
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """Prompts of one length, their healthy cache and logits, and the right answers."""
@@ -105,30 +111,31 @@ def measure(
     config: ProbeConfig,
     faults: Sequence[CacheFault],
     *,
-    requests_per_length: int = 48,
-    lengths: Sequence[int] = PROMPT_TOKENS,
+    requests_per_length: int = 80,
+    lengths: Sequence[int] | None = None,
     balanced: bool = True,
     seed: int = 0,
 ) -> Iterator[Detection]:
     """Break the cache of every request with each fault and see when its answer first differs.
 
-    For each length of ``lengths`` there are ``requests_per_length`` random prompts, ending with all
-    sums near zero if ``balanced``. EOS is ignored, so every answer has 64 tokens.
+    For each length of ``lengths`` (by default `prompt_lengths`) there are ``requests_per_length``
+    random prompts, ending with all sums near zero if ``balanced``. EOS is ignored, so every answer
+    has 64 tokens.
     """
     model, rng = CacheModel(config), random.Random(seed)
     tokens = max(HORIZONS)
     with torch.inference_mode():
         batches = [
             _batch(model, [_prompt(config, n, balanced, rng) for _ in range(requests_per_length)])
-            for n in lengths
+            for n in lengths or prompt_lengths(config)
         ]
         for fault in faults:
             generator = torch.Generator().manual_seed(seed)
-            firsts, layers = [], []
+            firsts: list[int | None] = []
+            layers: list[list[int]] = []
             for batch in batches:
                 places = _places(config, batch, fault, generator)
-                answers = _broken_answers(model, batch, fault, places, tokens)
-                firsts += _first_differences(answers, batch.answers)
+                firsts += _first_differences(model, batch, fault, places, tokens)
                 layers += places.layers
             yield _detection(fault, firsts, layers)
 
@@ -153,11 +160,14 @@ def _places(
     """A random slot in each request, and another of the request whose symbol differs."""
     requests, tokens = batch.prompts.shape
     symbols = torch.tensor(vocabulary(config).symbols)[batch.prompts]
-    slot = torch.randint(1, tokens, (requests,), generator=generator)
+    first = 1
+    if config.windows:  # what the next tokens still see
+        first = tokens - min(window for window in config.windows if window is not None) // 2
+    slot = torch.randint(first, tokens, (requests,), generator=generator)
     other = torch.empty_like(slot)
     for row in range(requests):
         differs = (symbols[row] != symbols[row, slot[row]]).nonzero().flatten()
-        differs = differs[differs > 0]
+        differs = differs[differs >= first]
         pick = torch.randint(len(differs), (1,), generator=generator)
         other[row] = differs[pick].item()
     layers = [
@@ -167,25 +177,34 @@ def _places(
     return Places(torch.arange(requests), slot, other, layers, generator)
 
 
-def _broken_answers(
+def _first_differences(
     model: CacheModel, batch: _Batch, fault: CacheFault, places: Places, tokens: int
-) -> Tensor:
-    """What the model answers, greedily, with the fault in its cache: [requests, tokens]."""
+) -> list[int | None]:
+    """The index of each request's first wrong token with the fault in its cache, None if none is.
+
+    The broken model's own tokens are fed back, greedily; a request whose answer has differed once
+    is done.
+    """
     if fault.sees_ahead:
         cache, logits = model.prefill(batch.prompts, tokens, fault.sees_ahead)
     else:
         cache, logits = batch.cache.copy(), batch.logits
     fault.apply(cache, places)
-    answers = [logits.argmax(-1)]
-    while len(answers) < tokens:
-        answers.append(model.step(answers[-1], cache).argmax(-1))
-    return torch.stack(answers, dim=1)
-
-
-def _first_differences(answers: Tensor, right: Tensor) -> list[int | None]:
-    """The index of each request's first wrong token, None where all are right."""
-    wrong = answers != right
-    return [int(row.nonzero()[0]) if bool(row.any()) else None for row in wrong]
+    right = batch.answers
+    firsts: list[int | None] = [None] * len(right)
+    rows = torch.arange(len(right))
+    answer = logits.argmax(-1)
+    for index in range(tokens):
+        wrong = answer != right[:, index]
+        for row in rows[wrong].tolist():
+            firsts[row] = index
+        if bool(wrong.any()):
+            rows, right, answer = rows[~wrong], right[~wrong], answer[~wrong]
+            cache.keep(~wrong)
+        if len(rows) == 0 or index + 1 == tokens:
+            break
+        answer = model.step(answer, cache).argmax(-1)
+    return firsts
 
 
 def _detection(
