@@ -15,27 +15,34 @@ if TYPE_CHECKING:
 DEFAULT_OUT = Path("runs")
 
 
+Results = Annotated[
+    list[Path] | None, typer.Argument(help="BASE and HEAD result.json: compare stored runs.")
+]
+SideOption = Annotated[
+    str | None, typer.Option(help="URL, or command line that serves ({port}: a free port).")
+]
+AgainstItself = Annotated[
+    bool, typer.Option("--aa", help="Base against itself: is this machine quiet enough?")
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(help="ID[:STATISTIC]=DELTA%, as in tpot:p50=5%; may be repeated."),
+]
+Checks = Annotated[
+    str, typer.Option(help="Chapters or check ids run on both sides first; empty for none.")
+]
+
+
 def command(
-    results: Annotated[
-        list[Path] | None, typer.Argument(help="BASE and HEAD result.json: compare stored runs.")
-    ] = None,
-    base: Annotated[
-        str | None, typer.Option(help="URL, or command line that serves ({port}: a free port).")
-    ] = None,
-    head: Annotated[str | None, typer.Option(help="The same for the side that is judged.")] = None,
-    aa: Annotated[
-        bool, typer.Option("--aa", help="Base against itself: is this machine quiet enough?")
-    ] = False,
+    results: Results = None,
+    base: SideOption = None,
+    head: SideOption = None,
+    aa: AgainstItself = False,
     pairs: Annotated[int, typer.Option(min=5, help="Pairs to measure.")] = 10,
     preset: Annotated[str, typer.Option(help="The load: a preset or a .toml recipe.")] = "ragged",
     requests: Annotated[int | None, typer.Option(min=1, help="Requests a side a pair.")] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(help="ID[:STATISTIC]=DELTA%, as in tpot:p50=5%; may be repeated."),
-    ] = None,
-    checks: Annotated[
-        str, typer.Option(help="Chapters or check ids run on both sides first; empty for none.")
-    ] = "EQV,ISO",
+    metric: Metrics = None,
+    checks: Checks = "EQV,ISO",
     model: Annotated[str | None, typer.Option(help="Model id, if a server has several.")] = None,
     seed: Annotated[int, typer.Option(help="The first pair's seed; each pair has its own.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the run's own folder.")] = DEFAULT_OUT,
