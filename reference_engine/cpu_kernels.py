@@ -176,6 +176,42 @@ def rms_norm_rows(out: Floats, x: Floats, scale: Floats, eps: float) -> None:
 
 
 @compiled
+def rotate_rows(x: Floats, cos: Floats, sin: Floats) -> None:
+    """Rotary embedding in place, halves paired. x: [rows, heads, head_dim]; cos, sin: [rows, ..].
+
+    ``x * cos + (-second half, first half) * sin``, as transformers writes it.
+    """
+    half = x.shape[2] // 2
+    for row in range(x.shape[0]):
+        for head in range(x.shape[1]):
+            for i in range(half):
+                a, b = x[row, head, i], x[row, head, i + half]
+                x[row, head, i] = a * cos[row, i] - b * sin[row, i]
+                x[row, head, i + half] = b * cos[row, i + half] + a * sin[row, i + half]
+
+
+@compiled
+def gate_rows(out: Floats, gate_up: Floats) -> None:
+    """``out = silu(gate) * up``. out: [rows, width]; gate_up: [rows, 2 * width], gate first."""
+    width = out.shape[1]
+    bits = np.empty(width, np.int32)
+    powers = bits.view(np.float32)
+    mantissas = np.empty(width, np.float32)
+    for row in range(out.shape[0]):
+        gate, up = gate_up[row, :width], gate_up[row, width:]
+        for i in range(width):
+            x = min(max(-gate[i], f32(-87.0)), f32(88.0))
+            k = math.floor(x * LOG2_E + f32(0.5))
+            r = x - f32(k) * LN2_HIGH
+            r = r - f32(k) * LN2_LOW
+            p = ((((EXP[0] * r + EXP[1]) * r + EXP[2]) * r + EXP[3]) * r + EXP[4]) * r + EXP[5]
+            bits[i] = (np.int32(k) + np.int32(127)) << np.int32(23)
+            mantissas[i] = p * r * r + r + f32(1)
+        for i in range(width):
+            out[row, i] = gate[i] / (f32(1) + mantissas[i] * powers[i]) * up[i]
+
+
+@compiled
 def store_rows(cache: Floats, slots: Ints, rows: Floats) -> None:
     """``cache[:, slots] = rows``. cache: [kv_heads, cache slots, head_dim]; rows alike."""
     for head in range(rows.shape[0]):

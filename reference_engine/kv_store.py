@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from reference_engine import cpu_kernels
 from reference_engine.attention.plan import unit_size
-from reference_engine.model import LayerShape
 from reference_engine.numerics import KEY_BLOCK, padded
 from reference_engine.page_group import GroupConfig
+
+if TYPE_CHECKING:
+    from reference_engine.model import LayerShape
 
 
 class PoolSizes(Protocol):
@@ -72,8 +76,8 @@ class PagedStore:
             (layer.kv_heads, groups[group].num_pages * page_size, layer.head_dim)
             for layer, group in zip(layers, self._group_of, strict=True)
         ]
-        self._keys = [torch.zeros(shape, dtype=dtype) for shape in shapes]
-        self._values = [torch.zeros(shape, dtype=dtype) for shape in shapes]
+        rows = _lazy_zeros([*shapes, *shapes], dtype)
+        self._keys, self._values = rows[: len(shapes)], rows[len(shapes) :]
         self._slots: list[Tensor] = []
 
     @property
@@ -138,6 +142,16 @@ class PagedStore:
 
     def _span(self, page: int) -> slice:
         return slice(page * self._page_size, (page + 1) * self._page_size)
+
+
+def _lazy_zeros(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> list[Tensor]:
+    """Zeros that take memory as they are written to: one allocation, large enough for the system
+    to promise zero pages instead of clearing memory (numpy asks for huge ones).
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    buffer = np.zeros(sum(sizes) * dtype.itemsize, np.uint8)
+    flat = torch.from_numpy(buffer).view(dtype)
+    return [part.view(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True)]
 
 
 class StepKeys:

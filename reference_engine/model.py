@@ -14,12 +14,21 @@ from reference_engine.attention import exact
 from reference_engine.attention.backend import choose_backend
 from reference_engine.attention.exact import AttentionStep
 from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
-from reference_engine.exact_modules import ExactLinear, UnknownLayer, make_exact
+from reference_engine.exact_modules import UnknownLayer, linear_weights, make_exact
+from reference_engine.fused_modules import fuse
+from reference_engine.huge_pages import use_huge_pages
 from reference_engine.numerics import KEY_BLOCK, ROW_TILE, padded
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BATCH_DEPENDENT_ROPE: Final = ("dynamic", "longrope")
 """Rotary kinds whose frequencies follow the longest request of the batch."""
+
+
+VECTOR: Final = 32
+"""Floats that one turn of torch's widest elementwise loop takes."""
+
+SMALL_BYTES: Final = 1 << 24
+"""Below this it does not matter how weights lie in memory."""
 
 
 class ModelRefused(ValueError):
@@ -52,6 +61,7 @@ class LoadedModel:
         model.eval().requires_grad_(False)
         try:
             model.set_attn_implementation(exact.IMPLEMENTATION)  # type: ignore[operator]
+            fuse(model)
             make_exact(model)
         except UnknownLayer as error:
             raise ModelRefused(f"{config.model_type} is not supported: {error}") from None
@@ -65,11 +75,12 @@ class LoadedModel:
         self.dtype: torch.dtype = model.dtype  # type: ignore[assignment]
         device: torch.device = model.device  # type: ignore[assignment]
         self.attention = choose_backend(device, self.dtype)
+        self._row_multiple = _row_multiple(self.linear_shapes())
         self.layers = self._discover_layers()
 
     def logits(self, batch: RaggedBatch, step: AttentionStep) -> Tensor:
         """Logits of the batch's ``logit_rows``, in fp32: [len(logit_rows), vocab]."""
-        rows = padded(batch.num_tokens, ROW_TILE)
+        rows = padded(batch.num_tokens, self._row_multiple)
         ids, positions = exact.positions_tensor(batch, rows)
         wanted = len(batch.logit_rows)
         keep = torch.zeros(max(padded(wanted, ROW_TILE), ROW_TILE), dtype=torch.long)
@@ -86,8 +97,7 @@ class LoadedModel:
 
     def linear_shapes(self) -> set[tuple[int, int]]:
         """The shapes of all weight matrices, [out, in]."""
-        linears = (m for m in self._model.modules() if isinstance(m, ExactLinear))
-        return {(m.out_features, m.in_features) for m in linears}
+        return {(m.out_features, m.in_features) for m in linear_weights(self._model)}
 
     def _discover_layers(self) -> tuple[LayerShape, ...]:
         """Run one token and note what each attention layer asks for."""
@@ -101,6 +111,18 @@ class LoadedModel:
                 "transformers' AttentionInterface layer by layer"
             )
         return tuple(recorder.shapes[layer] for layer in seen)
+
+
+def _row_multiple(shapes: set[tuple[int, int]]) -> int:
+    """Rows of a batch come in multiples of this.
+
+    Torch computes elementwise functions on vectors of `VECTOR` floats and the rest in another way;
+    a multiple for which no layer's output, however narrow, leaves a rest keeps every row alike.
+    """
+    multiple = ROW_TILE
+    while any(out_features * multiple % VECTOR for out_features, _ in shapes):
+        multiple *= 2
+    return multiple
 
 
 class _LayerRecorder(AttentionStep):
@@ -153,7 +175,19 @@ def load_model(path: str | Path, *, dtype: str = "float32") -> LoadedModel:
     except ValueError as error:
         raise ModelRefused(f"{folder / 'config.json'} is not JSON: {error}") from None
     model = _read_weights(folder, DTYPES[dtype])
-    return LoadedModel(model, folder)
+    loaded = LoadedModel(model, folder)
+    _settle(model)
+    return loaded
+
+
+def _settle(model: nn.Module) -> None:
+    """Let go of the checkpoint file, of which most weights are rearranged copies by now."""
+    kept = 0
+    for weight in model.parameters():
+        weight.data = weight.data.clone()
+        kept += weight.nbytes
+    if kept > SMALL_BYTES:
+        use_huge_pages()
 
 
 def _read_weights(folder: Path, dtype: torch.dtype) -> nn.Module:

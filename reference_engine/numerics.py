@@ -29,7 +29,7 @@ from torch import Tensor
 
 from reference_engine import cpu_kernels
 
-ROW_TILE: Final = 8
+ROW_TILE: Final = 4
 KEY_BLOCK: Final = 64
 
 
@@ -134,6 +134,16 @@ def log_softmax(logits: Tensor) -> Tensor:
     """
     shifted = logits.float() - logits.float().amax(-1, keepdim=True)
     return shifted - _tree_sum(pad_rows(shifted).exp())[: logits.shape[0]].log()
+
+
+def row_sum(x: Tensor) -> Tensor:
+    """The sum of each row. x: [rows, width] -> [rows, 1]."""
+    return _tree_sum(x)
+
+
+def exponential(x: Tensor) -> Tensor:
+    """``exp`` of each entry, on whole tiles. x: [rows, width] -> [rows, width]."""
+    return pad_rows(x).exp()[: x.shape[0]]
 
 
 def _tree_sum(x: Tensor) -> Tensor:
