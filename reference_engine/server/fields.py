@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import Repr
 from typing import Any, Protocol
 
 from reference_engine.server.errors import ApiError
 
 _SHOWN_CHARS = 60
+# Values of any size and depth, shown in bounded time and space.
+_brief = Repr()
+_brief.maxlevel = 2
+_brief.maxlist = _brief.maxdict = 4
+_brief.maxstring = _brief.maxother = _SHOWN_CHARS
 
 
 class Kind(Protocol):
@@ -28,9 +34,7 @@ class Kind(Protocol):
 
 def wrong(name: str, rule: str, value: Any) -> ApiError:
     """The error sentence of one field: what it must be, and what came instead."""
-    shown = repr(value)
-    if len(shown) > _SHOWN_CHARS:
-        shown = shown[:_SHOWN_CHARS] + "..."
+    shown = _brief.repr(value)
     return ApiError(f"{name} must be {rule}, not {shown}", param=name, code="invalid_value")
 
 
@@ -67,11 +71,8 @@ class Number:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         inside = number and self.minimum <= value <= self.maximum
         if not inside or (self.above and value == self.minimum):
-            low = f"above {self.minimum:g}" if self.above else f"from {self.minimum:g}"
-            joint = "up" if self.above else ""
-            raise wrong(
-                name, f"a number {low} {joint} to {self.maximum:g}".replace("  ", " "), value
-            )
+            low = f"above {self.minimum:g} and up" if self.above else f"from {self.minimum:g}"
+            raise wrong(name, f"a number {low} to {self.maximum:g}", value)
         return float(value)
 
     def schema(self) -> dict[str, Any]:
@@ -101,7 +102,6 @@ class Text:
 
     max_chars: int
     min_chars: int = 0
-    pattern: str | None = None
 
     def read(self, value: Any, name: str) -> str:
         """The string itself."""

@@ -123,7 +123,7 @@ class ServedModel:
     def no_such_model(self, name: object) -> ApiError:
         """404, or 400 when the name is not even a string."""
         return ApiError(
-            f"there is no model {name!r:.100} here; this server has {self.name!r}",
+            f"there is no model {str(name)[:100]!r} here; this server has {self.name!r}",
             status=404 if isinstance(name, str) else 400,
             param="model",
             code="model_not_found",

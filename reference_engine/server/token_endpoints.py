@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
 from aiohttp import web
 
@@ -14,17 +16,21 @@ from reference_engine.server.request_body import read_object
 from reference_engine.server.sampling_fields import MAX_TOKEN_ID, check_vocabulary
 from reference_engine.server.served_model import SERVED
 
-TOKENIZE_FIELDS = (
+# Bounds on work that is done between two tokens of somebody's stream.
+MAX_CHARS: Final = 2**18
+MAX_TOKENS_TO_DECODE: Final = 2**16
+
+TOKENIZE_FIELDS: Final = (
     Field("model", Text(512)),
-    Field("prompt", Text(2**22), about="The text; or give messages."),
+    Field("prompt", Text(MAX_CHARS), about="The text; or give messages."),
     Field("messages", MESSAGES, about="A conversation, for the chat template."),
     Field("add_special_tokens", Boolean(), about="true for a prompt, false for messages."),
     Field("add_generation_prompt", Boolean(), True),
     Field("return_token_strs", Boolean(), False, about="Tell each token's text too."),
 )
-DETOKENIZE_FIELDS = (
+DETOKENIZE_FIELDS: Final = (
     Field("model", Text(512)),
-    Field("tokens", ListOf(Integer(0, MAX_TOKEN_ID), 0, 2**20), required=True),
+    Field("tokens", ListOf(Integer(0, MAX_TOKEN_ID), 0, MAX_TOKENS_TO_DECODE), required=True),
 )
 
 
