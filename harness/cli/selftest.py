@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.errors import UserError
+from harness.cli.errors import ExitStatus, UserError
+
+if TYPE_CHECKING:
+    from harness.load.scenarios import ScenarioResult
 
 
 def command(
@@ -17,16 +22,22 @@ def command(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Requests a stream, one after another (2 to 8).")
     ] = None,
+    scenarios: Annotated[
+        bool, typer.Option(help="Also bursts, stalls, errors, half-open and reset streams.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure this client against a built-in server that records when it sent each event.
 
     The server runs in a process of its own: first token after 50 ms, then one every 10 ms. Printed
     are the errors of TTFT and of gaps (median, p99, largest), the CPU time an event costs, and the
-    highest event rate at which both errors stay under 1 ms at p99.
+    highest event rate at which both errors stay under 1 ms at p99. Then what servers do to
+    clients, each to be reported as it was. Exit status 1 if one was not.
     """
+    import uvloop
     from rich.console import Console
 
+    from harness.load.scenarios import run_scenarios
     from harness.load.selftest import best_rate, run_selftest
     from harness.load.selftest_table import level_table
 
@@ -38,9 +49,15 @@ def command(
         raise UserError("--streams: at least 1 stream is needed")
     done = run_selftest(levels, rounds=rounds)
     rate = best_rate(done)
+    judged = uvloop.run(run_scenarios()) if scenarios else []
     if as_json:
-        document = {"levels": [x.to_json() for x in done], "best_events_per_s": rate}
+        document = {
+            "levels": [x.to_json() for x in done],
+            "best_events_per_s": rate,
+            "scenarios": [asdict(result) for result in judged],
+        }
         print(json.dumps(document, indent=1))
+        _fail_on(judged)
         return
     console = Console()
     console.print(level_table(done))
@@ -48,3 +65,11 @@ def command(
         console.print("no level kept both errors under 1 ms at p99: the machine is busy")
     else:
         console.print(f"both errors under 1 ms at p99 up to {rate:,.0f} events/s")
+    for result in judged:
+        console.print(f"{result.name:22} {result.problem or 'reported as it was'}", highlight=False)
+    _fail_on(judged)
+
+
+def _fail_on(judged: list[ScenarioResult]) -> None:
+    if any(result.problem for result in judged):
+        sys.exit(ExitStatus.FAILED)

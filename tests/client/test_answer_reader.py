@@ -63,7 +63,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return dict(document)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(documents())
 def test_the_quick_way_agrees_with_the_long_way_wherever_it_is_taken(document: dict[str, Any]):
     data = orjson.dumps(document)

@@ -26,6 +26,9 @@ from tests.client.scripted_server import (
 )
 from workloads.workload import Workload, WorkloadRequest
 
+BOUND_S = 60.0
+"""Far beyond every limit below, on a slow machine too; without limits these runs never end."""
+
 SHORT = Limits(
     connect_s=0.3,
     first_token_s=0.2,
@@ -46,7 +49,7 @@ async def ask(script: Script, *, limits: Limits = SHORT, **fields: object) -> Re
         target = HttpTarget(url, model="m", limits=limits)
         started = time.monotonic()
         transcript = await target.run(Workload((request(**fields),)))
-        assert time.monotonic() - started < 10.0, "a run ends in bounded time"
+        assert time.monotonic() - started < BOUND_S, "a run ends in bounded time"
         await target.close()
         return transcript["a"]
 
@@ -169,7 +172,10 @@ async def test_a_server_that_says_done_but_holds_the_line_is_complete():
     )
     assert got.ending is Ending.COMPLETE, got.error
     assert got.t_end_s is not None
-    assert got.t_end_s < 0.5, "the end is when the last byte came, not when we gave up waiting"
+    assert got.t_last_s is not None
+    assert got.t_end_s - got.t_last_s < 0.9, (
+        "the end is when the last byte came, not when we gave up waiting"
+    )
 
 
 async def test_endless_headers_are_cut_off():

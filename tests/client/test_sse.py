@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.sse import SseEvent, SseParser
@@ -43,6 +43,7 @@ def parse(pieces: list[bytes]) -> list[SseEvent]:
     return [event for piece in pieces for event in parser.feed(piece)]
 
 
+@settings(max_examples=40)
 @given(streams(), st.data())
 def test_events_do_not_depend_on_the_cut(stream: tuple[bytes, list[SseEvent]], data: st.DataObject):
     raw, meant = stream

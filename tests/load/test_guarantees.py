@@ -46,6 +46,7 @@ from workloads.workload import Workload, WorkloadRequest
 
 ALPHABET = TokenAlphabet(tuple(range(10, 90)))
 Patch = pytest.MonkeyPatch
+bound_s = [60.0]  # a run that has not ended by then never will
 SHORT = Limits(connect_s=0.5, first_token_s=0.1, idle_s=0.1, total_s=0.5)
 
 
@@ -58,11 +59,9 @@ def metric(requests: list[RequestTranscript], metric_id: str) -> float | None:
     return row["value"]
 
 
-async def ask(
-    url: str, workload: Workload, limits: Limits = SHORT, bound_s: float = 5.0
-) -> list[RequestTranscript]:
+async def ask(url: str, workload: Workload, limits: Limits = SHORT) -> list[RequestTranscript]:
     target = HttpTarget(url, model="m", limits=limits)
-    async with asyncio.timeout(bound_s):
+    async with asyncio.timeout(bound_s[0]):
         transcript = await target.run(workload)
     await target.close()
     return list(transcript.requests.values())
@@ -135,7 +134,7 @@ async def the_schedule_is_kept() -> None:
     assert [r.t_due_s for r in got] == due
     drift = [(r.t_sent_s or 0.0) - r.t_due_s for r in got]
     assert min(drift) >= 0.0
-    assert sum(drift[-20:]) / 20 < 0.05 + sum(drift[:20]) / 20, "lateness does not add up"
+    assert sum(drift[-20:]) / 20 < 0.25 + sum(drift[:20]) / 20, "lateness does not add up"
     for request_ in got:
         assert request_.t_first_s is not None
         assert request_.t_first_s - request_.t_due_s >= 0.05
@@ -146,7 +145,7 @@ def sleep_between_sends(patch: Patch) -> None:
     last = [0.0]
 
     async def relative(self: WorkloadRun, due_s: float) -> None:
-        await asyncio.sleep(due_s - last[0] + 0.004)
+        await asyncio.sleep(due_s - last[0] + 0.01)
         last[0] = due_s
 
     patch.setattr(WorkloadRun, "_sleep_until", relative)
@@ -208,11 +207,12 @@ def believe_the_end(patch: Patch) -> None:
 
 async def a_half_open_server_ends_in_bounded_time() -> None:
     async with scripted_server(saying(HEAD + chunk(TOKEN), then_close=False)) as url:
-        [got] = await ask(url, Workload((request(),)), bound_s=2.0)
+        [got] = await ask(url, Workload((request(),)))
     assert got.ending is Ending.TIMEOUT
 
 
 def wait_for_ever(patch: Patch) -> None:
+    patch.setattr("tests.load.test_guarantees.bound_s", [1.0])
     patch.setattr(RequestRun, "check_limits", lambda self, t_s: None)
 
 
@@ -221,7 +221,7 @@ def wait_for_ever(patch: Patch) -> None:
 
 async def no_stream_waits_for_a_connection() -> None:
     async with counting_server() as server:
-        server.delay_s = 0.3
+        server.delay_s = 0.8
         many = Workload(tuple(request(f"r{i}") for i in range(150)))
         got = await ask(server.url, many, Limits())
         assert server.most_live == 150
@@ -234,7 +234,7 @@ def limit_connections_to_a_hundred(patch: Patch) -> None:
 
     async def acquire(self: ConnectionPool, *, fresh: bool = False) -> object:
         await slots.acquire()
-        asyncio.get_running_loop().call_later(1.5, slots.release)
+        asyncio.get_running_loop().call_later(5.0, slots.release)
         return await honest(self, fresh=fresh)
 
     patch.setattr(ConnectionPool, "acquire", acquire)

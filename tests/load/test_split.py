@@ -14,7 +14,7 @@ from workloads.workload import Workload
 ALPHABET = TokenAlphabet(tuple(range(10, 20)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     workloads(ALPHABET, max_requests=12, cancels=True),
     st.integers(1, 6),
