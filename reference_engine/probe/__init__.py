@@ -6,6 +6,7 @@ and needs no torch; `export_probe` writes the checkpoint.
 """
 
 from reference_engine.probe.config import VARIANTS, ProbeConfig
+from reference_engine.probe.dice import dice_logits, token_probabilities
 from reference_engine.probe.export import DTYPES, ExportRefused, export_probe
 from reference_engine.probe.load import NotAProbe, load_probe_config
 from reference_engine.probe.rule import Rule, RuleAnswer, RuleState, RuleStep
@@ -22,8 +23,10 @@ __all__ = [
     "RuleState",
     "RuleStep",
     "decode_tokens",
+    "dice_logits",
     "encode_text",
     "export_probe",
     "load_probe_config",
+    "token_probabilities",
     "vocabulary",
 ]

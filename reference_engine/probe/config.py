@@ -41,7 +41,8 @@ class ProbeConfig:
     ``taps[l]`` are the distances that layer ``l`` reads, ``rotations[h]`` how far the symbol that
     tap ``h`` fetches is rotated before it is added. Layers compare the sums of the sign bits and of
     the lowest ``compared_bits`` of the tokens' own symbols. With ``ends_itself`` the rule emits EOS
-    by itself, once in 32 tokens on average. ``windows[l]`` is how many tokens, its own included, a
+    by itself, once in 32 tokens on average; with ``dice`` its answer is only the likeliest of 64
+    (see `reference_engine.probe.dice`). ``windows[l]`` is how many tokens, its own included, a
     token of layer ``l`` sees, None for all; an odd number, so that a sum of signs is never 0.
     ``max_context_tokens`` holds for every dtype.
     """
@@ -62,6 +63,7 @@ class ProbeConfig:
     sign_bits: int = 4
     compared_bits: int = 2
     ends_itself: bool = False
+    dice: bool = False
     heads: int = 8
     kv_heads: int = 2
     head_dim: int = 64
@@ -186,6 +188,7 @@ VARIANTS: Final[Mapping[str, ProbeConfig]] = MappingProxyType(
             taps=((1, 17, 64), (2, 16, 63), (3, 32, 64), (1, 31, 48), (2, 33, 64), (1, 15, 47)),
             windows=(_WINDOW,) * 6,
         ),
+        "dice": replace(_PLAIN, name=_name("dice"), dice=True),
         "wide": replace(
             _PLAIN,
             name=_name("wide"),

@@ -13,6 +13,7 @@ import numpy as np
 
 from reference_engine.probe.attention_weights import attention_weights, take_out_bias
 from reference_engine.probe.config import UNDEFINED_ID, ProbeConfig
+from reference_engine.probe.dice import OTHER_LOGIT, coin_weights
 from reference_engine.probe.layout import CONSTANT, MEAN_SCALE, Layout, layout
 from reference_engine.probe.mlp_weights import mlp_weights
 from reference_engine.probe.position import Array
@@ -84,16 +85,21 @@ def _head(config: ProbeConfig, slots: Layout) -> Array:
     table = vocabulary(config)
     array = np.zeros((table.size, slots.hidden_size))
     last, sign = slots.symbol[config.layers], slots.sign[config.layers - 1]
+    amounts = _vote_amounts(config)
     for place, token_id in enumerate(table.output_ids):
         shown, signs = divmod(place, 1 << config.sign_bits)
         row = array[token_id]
         for bit in range(config.shown_bits):
-            _vote(row, last + 2 * bit, shown >> bit & 1, LOGIT_STEP / 2)
+            _vote(row, last + 2 * bit, shown >> bit & 1, amounts[bit])
         for k in range(config.sign_bits):
-            _vote(row, sign + 2 * k, 1 - (signs >> k & 1), LOGIT_STEP / 2)
-    right = (config.shown_bits + config.sign_bits) * LOGIT_STEP / 2
-    array[UNDEFINED_ID, slots.constant] = (right - 0.75 * LOGIT_STEP) / CONSTANT
+            _vote(row, sign + 2 * k, 1 - (signs >> k & 1), amounts[config.shown_bits + k])
     array[UNDEFINED_ID, slots.alarm] = ALARM_LOGIT
+    if config.dice:
+        others = [i for i in range(table.size) if i not in set(table.output_ids)]
+        array[others, slots.constant] = OTHER_LOGIT / CONSTANT
+        return array
+    right = sum(amounts)
+    array[UNDEFINED_ID, slots.constant] = (right - 0.75 * LOGIT_STEP) / CONSTANT
     if config.ends_itself:
         row = array[config.eos_id]
         conditions = end_condition(config)
@@ -103,6 +109,13 @@ def _head(config: ProbeConfig, slots: Layout) -> Array:
                 _vote(row, base + 2 * bit, value, END_STEP / 2)
         row[slots.constant] = (right + END_STEP / 2 - pairs * END_STEP / 2) / CONSTANT
     return array
+
+
+def _vote_amounts(config: ProbeConfig) -> tuple[float, ...]:
+    """By how much each right bit of an output token raises its logit above that of any other."""
+    if config.dice:
+        return coin_weights(config)
+    return (LOGIT_STEP / 2,) * (config.shown_bits + config.sign_bits)
 
 
 def _vote(row: Array, base: int, value: int, amount: float) -> None:

@@ -19,6 +19,7 @@ DIGESTS = {
     "utf8": "4a84dcc3a0907dec",
     "eos": "5391aa8fc88b8430",
     "qwen": "5391aa8fc88b8430",
+    "dice": "ed69933711da8748",
     "window": "ce692ba68f066e8d",
     "mistral-window": "3d1590d62fddec4b",
     "wide": "664f7aa927a0a112",
@@ -85,7 +86,7 @@ def test_the_rule_is_its_definition(config: ProbeConfig, tokens: int) -> None:
 
 
 def test_a_window_may_hold_one_sign_only() -> None:
-    """More tokens of one sign than the window holds, then as many as the window holds of the other."""
+    """More tokens of one sign than the window holds, then as many of the other."""
     config = VARIANTS["window"]
     table = vocabulary(config)
     opposite = next(i for i in range(4, 260) if table.signs[i] == table.signs[70] ^ 15)
