@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from typing import Any
@@ -134,6 +135,25 @@ async def test_a_stop_string_frees_the_request_in_the_engine(codec: TextCodec) -
         engine.gate.release(1)
         await until(lambda: engine.cancelled == [answer["id"]])
         assert engine.stats().pages_used == 0
+
+
+async def test_a_stop_string_in_one_choice_ends_that_choice_only(codec: TextCodec) -> None:
+    texts = [codec.encode(t, add_special_tokens=False) for t in ("abSTOPxxxx", "cdefghijkl")]
+    engine = FakeEngine(lambda request, choice: texts[choice], gate=threading.Semaphore(6))
+    async with running_server(codec, engine) as running:
+        call = asyncio.create_task(
+            running.post("/v1/completions", prompt=[1, 50], max_tokens=10, n=2, stop="STOP")
+        )
+        while not engine.cancelled_choices:
+            engine.gate.release()
+            await asyncio.sleep(0.01)
+        engine.gate.release(20)
+        _, answer = await call
+    first, second = answer["choices"]
+    assert (first["text"], first["finish_reason"]) == ("ab", "stop")
+    assert (second["text"], second["finish_reason"]) == ("cdefghijkl", "length")
+    assert engine.cancelled_choices == [(answer["id"], 0)]
+    assert answer["usage"]["completion_tokens"] == 6 + 10
 
 
 async def test_the_end_of_sequence_is_counted_and_not_shown(codec: TextCodec) -> None:
