@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Fetch a real trained model (SmolLM2) for oracle and benchmarks.",
     ),
     "sweep": ("harness.cli.sweep", "Find where more streams stop helping."),
+    "effects": ("harness.cli.effects", "Measure what ragged lengths and long prompts cost."),
     "metrics": ("harness.cli.metrics", "Compute a run's metrics again from its raw rows."),
     "trace": ("harness.cli.trace", "Describe a request trace, or fit a recipe to it."),
     "selftest": ("harness.cli.selftest", "Measure this client's own error and cost."),

@@ -1,0 +1,62 @@
+"""``isobatch effects``: what ragged lengths and long prompts cost on a live server."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from harness.cli import bench_options as option
+from harness.cli.errors import UserError
+
+
+def command(
+    url: option.Url,
+    preset: option.Preset = "ragged",
+    long_prompt: Annotated[
+        int, typer.Option(min=1, help="Tokens of the long prompts sent beside running streams.")
+    ] = 512,
+    seed: option.Seed = 0,
+    model: option.Model = None,
+    api_key: option.ApiKey = None,
+    prompts: option.PromptKind = "auto",
+    as_json: option.Json = False,
+) -> None:
+    """Measure padding waste and prefill interference of a server that nobody else uses now.
+
+    ragged_efficiency: output tokens/s on a ragged workload over those on a uniform one of as many
+    tokens; a server that pads loses here. prefill_interference: p99 gap of running streams while
+    long prompts prefill, over the same without them; chunked prefill keeps it near 1.
+    """
+    import uvloop
+
+    from harness.load.bench_run import prompts_for
+    from harness.load.effects import Interference, measure_effects
+    from harness.results.document import MetricRow
+    from harness.targets.http import HttpTarget
+    from workloads.presets import load_preset
+
+    try:
+        recipe = load_preset(preset)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+    async def run() -> list[MetricRow]:
+        target = HttpTarget(url, model=model, api_key=api_key, keep_raw=False)
+        await target.discover()
+        try:
+            made = prompts_for(target.model or "", prompts)
+            shape = Interference(long_prompt_tokens=long_prompt)
+            return await measure_effects(target, recipe, made, seed, shape)
+        finally:
+            await target.close()
+
+    rows = uvloop.run(run())
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        value = "undefined" if row["value"] is None else f"{row['value']:.3f}"
+        note = f"  ({row['note']})" if row.get("note") else ""
+        print(f"{row['id']:22} {value}{note}")
