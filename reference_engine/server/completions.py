@@ -100,7 +100,8 @@ class CompletionShape:
     ) -> dict[str, Any]:
         rows = CompletionLogprobs(self.spelling)
         if self.echo and deltas[0].first:
-            decoder = self.spelling.codec.decoder(skip_special_tokens=False)
+            skip = self.plan.skip_special_tokens
+            decoder = self.spelling.codec.decoder(skip_special_tokens=skip)
             offset = 0
             for token_id, scores in zip(prompt.ids, deltas[0].prompt_logprobs or (), strict=False):
                 rows.add(token_id, scores, offset)

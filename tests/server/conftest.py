@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -120,10 +121,5 @@ async def running(codec: TextCodec) -> AsyncIterator[Running]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that another task or thread makes true; the test's timeout bounds it."""
-    import asyncio
-
     while not condition():
         await asyncio.sleep(0.001)
-
-
-Post = Callable[..., Awaitable[tuple[int, dict]]]  # type: ignore[type-arg]

@@ -207,7 +207,8 @@ async def test_echo_with_logprobs_scores_the_prompt_and_nothing_else(running: Ru
     rows = choice["logprobs"]
     assert rows["token_logprobs"] == [None, -0.25, -0.25]
     assert rows["top_logprobs"][0] is None
-    assert len(rows["tokens"]) == len(rows["text_offset"]) == 3
+    assert rows["text_offset"] == [0, 0, 1]  # BOS is not shown
+    assert rows["tokens"] == ["<s>", *choice["text"]]
     assert answer["usage"]["completion_tokens"] == 0
 
 
