@@ -23,7 +23,7 @@ from reference_engine.generation import Generation
 from reference_engine.kv_cache import SequencePages
 from reference_engine.kv_store import PagedStore, page_groups
 from reference_engine.model import LoadedModel
-from reference_engine.page_group import PageAction, PageNews
+from reference_engine.page_group import PageAction, PageGroup, PageNews
 from reference_engine.request import Request, RequestRefused, TokenEvent
 from reference_engine.sampler import Sampler
 from reference_engine.scheduler import Chunk, Plan, Scheduler
@@ -115,6 +115,11 @@ class Engine:
     def last_step(self) -> StepRecord | None:
         """What the last step computed; None before the first."""
         return self._last_step
+
+    @property
+    def page_groups(self) -> tuple[PageGroup, ...]:
+        """The page groups with their pools: one for each sliding window of the model."""
+        return self._pages.groups
 
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges."""

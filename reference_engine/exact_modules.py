@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from reference_engine import numerics
+from reference_engine.exact_experts import ExactExperts, ExactRouter, exact_experts, exact_router
 
 
 class ExactLinear(nn.Module):
@@ -77,14 +81,35 @@ def make_exact(model: nn.Module) -> None:
             raise UnknownLayer(f"layer {path} is a {kind}, which the engine cannot make exact")
 
 
+def linear_weights(model: nn.Module) -> Iterator[numerics.LinearWeight]:
+    """Every weight matrix of an exact model."""
+    for module in model.modules():
+        for value in vars(module).values():
+            for item in value if isinstance(value, list) else (value,):
+                if isinstance(item, numerics.LinearWeight):
+                    yield item
+
+
 def _exact_twin(module: nn.Module) -> nn.Module | None:
     if type(module) is nn.Linear:
         return ExactLinear(module)
+    if type(module).__name__ == "Conv1D" and isinstance(module.weight, Tensor):
+        return ExactLinear(_linear_of(module.weight, module.bias))
     if type(module) is nn.LayerNorm:
         return ExactLayerNorm(module.weight, module.bias, module.eps)
+    if (experts := exact_router(module) or exact_experts(module)) is not None:
+        return experts
     if "RMSNorm" in type(module).__name__:
         return _exact_rms_norm(module)
     return None
+
+
+def _linear_of(weight: Tensor, bias: Any) -> nn.Linear:
+    """GPT-2's layout: a linear whose weight is [in, out]."""
+    linear = nn.Linear(weight.shape[0], weight.shape[1], device="meta")
+    linear.weight = nn.Parameter(weight.detach().T.contiguous(), requires_grad=False)
+    linear.bias = bias
+    return linear
 
 
 def _exact_rms_norm(module: nn.Module) -> ExactRMSNorm:
@@ -105,7 +130,7 @@ def _exact_rms_norm(module: nn.Module) -> ExactRMSNorm:
 def _is_known(module: nn.Module) -> bool:
     if isinstance(module, (ExactLinear, ExactRMSNorm, ExactLayerNorm, nn.Embedding, nn.Dropout)):
         return True
-    if isinstance(module, (nn.Identity, nn.ModuleList)):
+    if isinstance(module, (ExactRouter, ExactExperts, nn.Identity, nn.ModuleList)):
         return True
     kind = type(module)
     is_activation = "activation" in kind.__module__

@@ -100,9 +100,15 @@ def exact_attention(
     attention_step: AttentionStep,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in each layer. query: [1, heads, rows, head_dim] and so on."""
+    """What transformers calls in each layer. query: [1, heads, rows, head_dim] and so on.
+
+    Raises NotImplementedError for attention sinks (``s_aux``), which no backend computes.
+    """
+    if s_aux is not None:
+        raise NotImplementedError("attention sinks are not supported")
     layer = module.layer_idx
     assert isinstance(layer, int)  # noqa: S101
     out = attention_step.attend(

@@ -28,6 +28,24 @@ SHAPE = {
 WINDOW = 12
 
 
+FAMILIES = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "mistral-window",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "olmo2",
+    "granite",
+    "gpt-neox",
+    "gpt2",
+    "mixtral",
+    "qwen2-moe",
+    "qwen3-moe",
+)
+
+
 def _config(name: str) -> Any:
     import transformers as t
 
@@ -61,7 +79,14 @@ def _config(name: str) -> Any:
             **{k: v for k, v in SHAPE.items() if k not in ("num_key_value_heads", "head_dim")}
         ),
         "gpt2": lambda: t.GPT2Config(
-            vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=640, initializer_range=0.3
+            vocab_size=VOCAB,
+            n_embd=64,
+            n_layer=2,
+            n_head=4,
+            n_positions=640,
+            initializer_range=0.3,
+            bos_token_id=1,
+            eos_token_id=2,
         ),
     }
     return makers[name]()
