@@ -5,6 +5,7 @@ known exactly, while the model is an ordinary checkpoint that any engine loads. 
 and needs no torch; `export_probe` writes the checkpoint.
 """
 
+from reference_engine.probe.chat import CHAT_TEMPLATE, chat_prompt_ids, chat_text
 from reference_engine.probe.config import VARIANTS, ProbeConfig
 from reference_engine.probe.dice import dice_logits, token_probabilities
 from reference_engine.probe.export import DTYPES, ExportRefused, export_probe
@@ -13,6 +14,7 @@ from reference_engine.probe.rule import Rule, RuleAnswer, RuleState, RuleStep
 from reference_engine.probe.vocabulary import decode_tokens, encode_text, vocabulary
 
 __all__ = [
+    "CHAT_TEMPLATE",
     "DTYPES",
     "VARIANTS",
     "ExportRefused",
@@ -22,6 +24,8 @@ __all__ = [
     "RuleAnswer",
     "RuleState",
     "RuleStep",
+    "chat_prompt_ids",
+    "chat_text",
     "decode_tokens",
     "dice_logits",
     "encode_text",

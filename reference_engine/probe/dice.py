@@ -2,11 +2,11 @@
 
 A dice probe follows the same rule as the others, but an output token's logit is only a little
 higher for each bit that is right: ``weight[b]`` if bit ``b`` agrees with the rule's token,
-``-weight[b]`` if not, with ``weight[b] = 2 ** b / 16``. So the 64 output tokens have 64 different
-logits, 1/8 apart between -63/16 and 63/16, each bit is a biased coin of its own, and which token has
-which odds depends on everything the rule depends on. All other tokens have a logit of -60. A model's
-logits differ from these by less than 0.0005 in float32 and 0.02 in bfloat16. At temperature 0 a dice
-probe answers as the plain one does.
+``-weight[b]`` if not, with ``weight[b] = 2 ** b / 16``. So the 64 output tokens have 64
+different logits, 1/8 apart between -63/16 and 63/16, each bit is a biased coin of its own, and
+which token has which odds depends on everything the rule depends on. All other tokens have a logit
+of -60. A model's logits differ from these by less than 0.0005 in float32 and 0.02 in bfloat16. At
+temperature 0 a dice probe answers as the plain one does.
 """
 
 from __future__ import annotations

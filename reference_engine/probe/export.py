@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from reference_engine.probe.chat import CHAT_TEMPLATE
 from reference_engine.probe.config import FORMAT, ProbeConfig
 from reference_engine.probe.model_document import model_document
 from reference_engine.probe.tokenizer import (
@@ -36,6 +37,7 @@ def export_probe(config: ProbeConfig, directory: str | Path, dtype: str = "float
         folder.mkdir(parents=True, exist_ok=True)
         for name, document in _documents(config, dtype).items():
             (folder / name).write_text(as_json_text(document), encoding="utf-8")
+        (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
         _write_weights(config, folder / "model.safetensors", dtype)
     except OSError as error:
         raise ExportRefused(

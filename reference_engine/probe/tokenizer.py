@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from reference_engine.probe.chat import CHAT_TEMPLATE
 from reference_engine.probe.config import BOS_ID, EOS_ID, PAD_ID, UNDEFINED_ID, ProbeConfig
 from reference_engine.probe.vocabulary import SPECIAL_TEXTS, vocabulary
 
@@ -88,6 +89,7 @@ def tokenizer_config_document(config: ProbeConfig) -> dict[str, Any]:
         "pad_token": SPECIAL_TEXTS[PAD_ID],
         "add_bos_token": True,
         "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
         "model_max_length": config.max_context_tokens,
     }
 

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from reference_engine.probe import VARIANTS, Rule, decode_tokens, encode_text, vocabulary
+from reference_engine.probe import (
+    VARIANTS,
+    Rule,
+    chat_prompt_ids,
+    decode_tokens,
+    encode_text,
+    vocabulary,
+)
 from reference_engine.probe.tokenizer import as_json_text, tokenizer_document
 from tests.probe.conftest import Exported
 
@@ -110,3 +117,29 @@ def test_transformers_loads_the_exported_tokenizer(variant: str, exported: Expor
 def test_an_unknown_id_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="not in the vocabulary"):
         decode_tokens(VARIANTS["plain"], [5000])
+
+
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "user", "assistant"]), "content": st.text(max_size=20)}
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.fixture(scope="module")
+def exported_tokenizer(exported: Exported) -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(exported("eos", "float32"))
+
+
+@quick
+@given(messages=MESSAGES, ask=st.booleans())
+def test_a_chat_prompt_is_known_exactly(
+    exported_tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, str]], ask: bool
+) -> None:
+    """The chat template as transformers renders it gives the ids of the plain-Python twin."""
+    rendered = exported_tokenizer.apply_chat_template(
+        messages, tokenize=True, add_generation_prompt=ask, return_dict=False
+    )
+    assert rendered == chat_prompt_ids(VARIANTS["eos"], messages, add_generation_prompt=ask)
