@@ -119,8 +119,8 @@ class WorkloadRun:
             task.add_done_callback(self._tasks.discard)
 
     async def _sleep_until(self, due_s: float) -> None:
-        delay_s = self._origin_s + due_s - now()
-        if delay_s > 0:
+        # uvloop rounds a timer to the nearest millisecond, so it may ring early: never send early.
+        while (delay_s := self._origin_s + due_s - now()) > 0:
             await asyncio.sleep(delay_s)
 
     def _new_run(self, request: WorkloadRequest, payload: bytes) -> RequestRun:

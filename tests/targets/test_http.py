@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 
 from harness.targets.http import HttpTarget
 from harness.targets.target import TargetUnusable
@@ -114,6 +115,18 @@ async def test_due_times_are_kept(server):
     transcript = await run(server, request("a", due_s=0.05), request("b"))
     assert transcript["a"].t_sent_s >= 0.05
     assert transcript["b"].t_sent_s < transcript["a"].t_sent_s
+
+
+def test_nothing_is_sent_early_on_uvloop_whose_timers_are_coarse():
+    async def go() -> None:
+        async with counting_server() as running:
+            due = [i * 0.0037 for i in range(40)]
+            requests = [request(str(i), 1, due_s=d) for i, d in enumerate(due)]
+            transcript = await run(running, *requests)
+        lags = [r.t_sent_s - r.t_due_s for r in transcript.requests.values()]
+        assert min(lags) >= 0.0
+
+    uvloop.run(go())
 
 
 async def test_three_hundred_streams_run_at_once(server):
