@@ -1,7 +1,7 @@
 """The OpenAPI document, made from the same tables that check requests.
 
-``python -m reference_engine.server.openapi`` prints it; the copy beside this file is committed, and
-a test holds the two together. The server gives it under ``/openapi.json``.
+The copy beside this file is committed, and a test holds the two together; `write` renews it. The
+server gives the document under ``/openapi.json``.
 """
 
 from __future__ import annotations
@@ -244,5 +244,6 @@ def render(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-if __name__ == "__main__":
-    print(render(openapi_document()), end="")
+def write() -> None:
+    """Renew the committed copy."""
+    COMMITTED.write_text(render(openapi_document()), encoding="utf-8")

@@ -31,7 +31,7 @@ CHECKS = [
 
 def test_the_committed_document_is_the_one_that_the_tables_make() -> None:
     assert COMMITTED.read_text() == render(openapi_document()), (
-        "run: python -m reference_engine.server.openapi > reference_engine/server/openapi.json"
+        "run: python -c 'from reference_engine.server.openapi import write; write()'"
     )
 
 
