@@ -33,11 +33,17 @@ Checks = Annotated[
 ]
 
 
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Count how often the rule errs on synthetic pairs.")
+]
+
+
 def command(
     results: Results = None,
     base: SideOption = None,
     head: SideOption = None,
     aa: AgainstItself = False,
+    simulate: Simulate = False,
     pairs: Annotated[int, typer.Option(min=5, help="Pairs to measure.")] = 10,
     preset: Annotated[str, typer.Option(help="The load: a preset or a .toml recipe.")] = "ragged",
     requests: Annotated[int | None, typer.Option(min=1, help="Requests a side a pair.")] = None,
@@ -57,6 +63,8 @@ def command(
     results can be compared too; that is no paired gate, and the output says so.
     """
     metrics = parsed_metrics(metric or [])
+    if simulate:
+        raise typer.Exit(_simulate(metrics, pairs))
     if results:
         raise typer.Exit(_compare_stored(results, metrics, base, head))
     if base is None or (head is None and not aa):
@@ -89,6 +97,29 @@ def parsed_metrics(texts: list[str]) -> tuple[GuardedMetric, ...]:
     except ValueError as error:
         raise UserError(f"--metric: {error}") from None
     return metrics or DEFAULT_METRICS
+
+
+def _simulate(metrics: tuple[GuardedMetric, ...], pairs: int) -> ExitStatus:
+    """Print outcome shares by noise and true slowdown, 10,000 pairs a line."""
+    from harness.cli.gate_table import print_rates
+    from harness.gate.simulation import NOISES, simulate
+
+    print_rates(
+        {
+            (name, slowdown): simulate(
+                slowdown=slowdown,
+                noise=noise,
+                pairs=pairs,
+                gates=max(10_000 // pairs, 1),
+                seed=0,
+                metrics=metrics,
+            )
+            for name, noise in NOISES.items()
+            for slowdown in (0.0, 0.03, 0.05, 0.10, 0.20)
+        },
+        pairs,
+    )
+    return ExitStatus.OK
 
 
 def _compare_stored(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.table import Table
 
 from harness.gate.decision import Outcome
 from harness.gate.paired_run import Pair
 from harness.gate.report import GateReport
+from harness.gate.simulation import Rates
 from harness.gate.stored import Comparison
 from harness.report.quantity import figures
 
@@ -53,6 +56,16 @@ def print_report(console: Console, report: GateReport) -> None:
     )
     for reason in report.reasons:
         console.print(f"  {reason}", markup=False)
+
+
+def print_rates(rates: Mapping[tuple[str, float], Rates], pairs: int) -> None:
+    """How simulated gates ended, a line a noise and true slowdown."""
+    table = Table(show_edge=False, pad_edge=False, title=f"gates of {pairs} pairs")
+    for title in ("noise", "true slowdown", *(o.value for o in Outcome)):
+        table.add_column(title, justify="left" if title == "noise" else "right")
+    for (noise, slowdown), found in rates.items():
+        table.add_row(noise, f"{slowdown:.0%}", *(f"{found[o]:.1%}" for o in Outcome))
+    Console(highlight=False).print(table)
 
 
 def print_comparison(comparison: Comparison) -> None:

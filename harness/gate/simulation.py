@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -31,6 +33,12 @@ class Noise:
             self.spike_size or 1.0, shape
         )
         return rng.normal(0.0, self.spread, shape) + spikes * bool(self.spike_size)
+
+
+NOISES: Final[Mapping[str, Noise]] = {
+    "quiet: 1% of its own": Noise(spread=0.01),
+    "rough: 2%, and a spike of a fifth in one of twenty": Noise(0.02, 0.05, 0.2),
+}
 
 
 @dataclass(frozen=True, slots=True)

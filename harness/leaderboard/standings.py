@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from harness.results.document import (
-    RESULT_FILE,
     MetricRow,
     ResultDocument,
     ResultInvalid,
     VerdictRow,
     read_result,
 )
+from harness.results.run_files import run_files
 
 VERDICTS: Final = ("pass", "tie-flips", "fail", "error", "inconclusive", "unsupported")
 GOOD: Final = frozenset({"pass", "tie-flips"})
@@ -138,7 +138,7 @@ def read_standings(folder: Path) -> Standings:
         raise FileNotFoundError(f"{folder} is not a folder")
     runs: dict[str, Run] = {}
     refused: list[str] = []
-    for file in sorted(folder.rglob(RESULT_FILE)):
+    for file in run_files(folder):
         try:
             run = Run(read_result(file), file.parent)
         except (ResultInvalid, OSError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _commit(folder: Path) -> tuple[str | None, bool | None]:
     """The checkout's commit and whether tracked files differ from it; None where unknown."""
     head = _git(folder, "rev-parse", "HEAD")

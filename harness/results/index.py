@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.results.atomic import write_atomically
-from harness.results.document import RESULT_FILE, read_result
+from harness.results.document import read_result
+from harness.results.run_files import run_files
 
 INDEX_FILE: Final = "index.json"
 FORMAT: Final = "isobatch.results-index/1"
@@ -21,7 +22,7 @@ FORMAT: Final = "isobatch.results-index/1"
 
 def build_index(folder: Path) -> dict[str, Any]:
     """The index of all runs under ``folder``, oldest first. Raises ResultInvalid, OSError."""
-    runs = [_entry(folder, file) for file in folder.rglob(RESULT_FILE) if _is_source(folder, file)]
+    runs = [_entry(folder, file) for file in run_files(folder)]
     return {"format": FORMAT, "runs": sorted(runs, key=lambda run: run["started_at"])}
 
 
@@ -41,12 +42,6 @@ def index_differs(folder: Path) -> bool:
     except ValueError:
         return True
     return bool(stored != build_index(folder))
-
-
-def _is_source(folder: Path, file: Path) -> bool:
-    """Copies that a generated leaderboard keeps (under ``runs/`` beside an index.html) are not."""
-    parents = file.relative_to(folder).parents
-    return not any((folder / parent / "index.html").exists() for parent in parents)
 
 
 def _entry(folder: Path, file: Path) -> dict[str, Any]:

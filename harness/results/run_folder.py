@@ -202,7 +202,7 @@ def _new_document(run_id: str, kind: str, command: Sequence[str], now: datetime)
         "kind": kind,
         "status": "running",
         "error": None,
-        "command": [Path(word).name if i == 0 else word for i, word in enumerate(command)],
+        "command": [_program(word) if i == 0 else word for i, word in enumerate(command)],
         "started_at": _rfc3339(now),
         "ended_at": None,
         "duration_s": None,
@@ -216,6 +216,12 @@ def _new_document(run_id: str, kind: str, command: Sequence[str], now: datetime)
         "metrics": [],
         "raw": [],
     }
+
+
+def _program(word: str) -> str:
+    """The program's name without its folder; ``python -m harness.cli`` is isobatch."""
+    name = Path(word).name
+    return "isobatch" if name == "__main__.py" else name
 
 
 def unknown_server() -> Server:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.results.document import (
-    RESULT_FILE,
     RawFile,
     ResultDocument,
     ResultInvalid,
@@ -17,6 +16,7 @@ from harness.results.document import (
 )
 from harness.results.index import INDEX_FILE, index_differs
 from harness.results.quotation import wrong_quotations
+from harness.results.run_files import run_files
 from workloads.workload import Workload
 
 _CHUNK_BYTES = 1 << 20
@@ -52,7 +52,7 @@ def verify(folder: Path) -> Verification:
         raise FileNotFoundError(f"{folder} is not a folder")
     problems: list[Problem] = []
     files = 0
-    runs = sorted(folder.rglob(RESULT_FILE))
+    runs = run_files(folder)
     for file in runs:
         found, looked_at = _verify_run(file)
         problems += found

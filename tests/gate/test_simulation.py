@@ -6,13 +6,13 @@ the rough scenario a spike of a fifth in one of twenty) is what one job on one m
 
 import pytest
 
+from harness.cli import main
 from harness.gate.decision import Outcome
 from harness.gate.guarded_metric import GuardedMetric
-from harness.gate.simulation import Noise, simulate
+from harness.gate.simulation import NOISES, Noise, simulate
 
 PAIRS, GATES = 10, 1000
-QUIET = Noise(spread=0.01)
-ROUGH = Noise(spread=0.02, spike_share=0.05, spike_size=0.2)
+QUIET, ROUGH = NOISES.values()
 ONE = (GuardedMetric("tpot", "p50", 0.05),)
 
 
@@ -56,3 +56,13 @@ def test_a_regression_is_never_called_better() -> None:
     """At 10% no simulated gate says equivalent or better."""
     rates = simulate(slowdown=0.10, noise=ROUGH, pairs=PAIRS, gates=GATES, seed=6)
     assert rates[Outcome.EQUIVALENT] + rates[Outcome.BETTER] == 0
+
+
+def test_the_command_states_the_power(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of outcome shares, one line a noise and slowdown."""
+    with pytest.raises(SystemExit) as ended:
+        main(["gate", "--simulate", "--pairs", "50"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert "regression" in out
+    assert out.count("20%") >= len(NOISES)

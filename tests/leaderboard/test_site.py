@@ -71,6 +71,15 @@ def test_every_link_leads_to_a_file_and_an_id(tmp_path: Path) -> None:
                 assert f'id="{fragment}"' in target.read_text(), href
 
 
+def test_a_site_within_the_results_is_not_read_back(tmp_path: Path) -> None:
+    """The copies that the site keeps are not runs of their own; building twice changes nothing."""
+    results = make_results(tmp_path)
+    assert build(results, results / "leaderboard") == []
+    first = (results / "leaderboard" / "index.html").read_bytes()
+    assert build(results, results / "leaderboard") == []
+    assert (results / "leaderboard" / "index.html").read_bytes() == first
+
+
 def test_tables_speak_to_a_screen_reader(tmp_path: Path) -> None:
     """Captions, scopes, buttons in sortable heads, labels, a language, a focusable scroll area."""
     build(make_results(tmp_path / "results"), tmp_path / "site")
