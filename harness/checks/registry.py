@@ -72,6 +72,7 @@ _MODULES: Final = (
     "logprobs",
     "protocol",
     "determinism",
+    "technique",
 )
 
 

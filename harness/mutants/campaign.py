@@ -1,26 +1,25 @@
-"""Serves each fault as a process of its own and runs the suite against it over HTTP."""
+"""Serves each fault and runs the suite against it over HTTP, as against any server."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from urllib.request import ProxyHandler, build_opener
 
 from harness.checks.budget import Budget
 from harness.checks.registry import Check
 from harness.checks.suite import Progress, SuiteOptions, run_suite
 from harness.mutants.settings import SETTINGS, Setting, chapters_of
+from harness.mutants.thread_server import ThreadServer, thread_server
 from harness.oracles.choose import OracleChoice
 from harness.targets.http import HttpTarget
-from harness.targets.launch import launched, own_server
 from harness.targets.target import TargetUnusable
 from harness.verdict import CheckResult, Verdict
+from reference_engine.engine import EngineConfig
 from reference_engine.faults import Fault
+from reference_engine.model import LoadedModel, load_model
 from reference_engine.probe import VARIANTS, export_probe
 
 
@@ -83,6 +82,7 @@ class Campaign:
     folder: Path
     seed: int = 0
     whole: bool = False
+    models: dict[str, tuple[Path, LoadedModel]] = field(default_factory=dict)
 
     def run(self, fault: Fault, told: Callable[[str], None]) -> MutantRow:
         """Its own chapters in every setting, then the other checks, until one fails."""
@@ -128,33 +128,25 @@ class Campaign:
             stop_at_failure=not self.whole,
         )
         try:
-            with self._served(fault, setting) as url:
-                run_suite(lambda: HttpTarget(url), options, Progress(finished=finished))
-                attempt.executions = _executions(url) if fault is not None else None
+            with self._served(fault, setting) as server:
+                run_suite(lambda: HttpTarget(server.url), options, Progress(finished=finished))
+                attempt.executions = server.executions
         except TargetUnusable as error:
             attempt.error = str(error)
         attempt.duration_s = time.monotonic() - started_s
         return attempt
 
     @contextmanager
-    def _served(self, fault: Fault | None, setting: Setting) -> Iterator[str]:
-        model = self.folder / setting.variant
-        if not model.exists():
-            export_probe(VARIANTS[setting.variant], model)
-        flags = ["--port", "0", *setting.flags]
-        if fault is not None:
-            flags += ["--fault", fault.name]
-        log = self.folder / f"{fault.name if fault else 'healthy'}-{setting.name}.log"
-        with launched(own_server(str(model), *flags), log=log) as server:
-            yield server.url
+    def _served(self, fault: Fault | None, setting: Setting) -> Iterator[ThreadServer]:
+        folder, model = self._model(setting.variant)
+        config = replace(EngineConfig(), **setting.engine)
+        name = VARIANTS[setting.variant].name
+        with thread_server(model, folder, name, config, fault.name if fault else None) as server:
+            yield server
 
-
-def _executions(url: str) -> int | None:
-    """How often the defect was executed, by the server's debug endpoint; None if it is gone."""
-    try:
-        with build_opener(ProxyHandler({})).open(f"{url}/debug/faults", timeout=5) as answer:
-            document: Mapping[str, Any] = json.load(answer)
-    except (OSError, ValueError):
-        return None
-    executions = document.get("executions")
-    return executions if isinstance(executions, int) else None
+    def _model(self, variant: str) -> tuple[Path, LoadedModel]:
+        """The exported probe and the loaded model, each made once."""
+        if variant not in self.models:
+            folder = export_probe(VARIANTS[variant], self.folder / variant)
+            self.models[variant] = folder, load_model(folder)
+        return self.models[variant]

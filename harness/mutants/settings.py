@@ -8,24 +8,24 @@ number of requests to detection is that of the chapter; the checks themselves kn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from harness.checks.registry import Chapter
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A probe variant and the server's flags."""
+    """A probe variant and the engine's own settings."""
 
     name: str
     variant: str
-    flags: tuple[str, ...] = ()
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 SETTINGS: Final = (
     Setting("default", "eos"),
-    Setting("pressure", "eos", ("--num-pages", "72", "--token-budget", "48")),
+    Setting("pressure", "eos", {"num_pages": 72, "token_budget": 48}),
     Setting("window", "window"),
     Setting("split-characters", "utf8"),
 )

@@ -12,10 +12,10 @@ import pytest
 
 from harness.cli.app import main
 from harness.cli.errors import ExitStatus
+from harness.mutants.thread_server import thread_server
 from harness.targets.launch import launched, own_server
 from reference_engine.model import LoadedModel, load_model
 from reference_engine.probe import VARIANTS, export_probe
-from tests.checks.live_server import live_server
 
 
 def _status(*arguments: str) -> int:
@@ -60,8 +60,8 @@ def test_a_healthy_server_of_its_own_process_passes(probe_folder: Path, tmp_path
 def test_a_fault_is_caught(
     fault: str, checks: str, model: LoadedModel, probe_folder: Path, tmp_path: Path
 ) -> None:
-    with live_server(model, probe_folder, EOS.name, fault=fault) as url:
-        status = _status(url, "--only", checks, "--out", str(tmp_path))
+    with thread_server(model, probe_folder, EOS.name, fault=fault) as server:
+        status = _status(server.url, "--only", checks, "--out", str(tmp_path))
     assert status == ExitStatus.FAILED
     replays = list(tmp_path.glob("*/failures/*.json"))
     assert replays, "a failing workload is written for every failure"
