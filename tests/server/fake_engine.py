@@ -41,7 +41,14 @@ class FakeStats:
     pages_free: int = 1000
     pages_used: int = 0
     pages_cached: int = 0
+    kv_bytes_per_token: int = 0
     preemptions_total: int = 0
+    prefix_evictions_total: int = 0
+    budget_tokens_total: int = 0
+    prefill_tokens_total: int = 0
+    decode_tokens_total: int = 0
+    padding_tokens_dynamic_total: int = 0
+    tokens_without_cache_total: int = 0
     prefix_queries_total: int = 0
     prefix_hits_total: int = 0
     steps_total: int = 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from importlib.metadata import version
 from pathlib import Path
 
+from reference_engine.server.metrics import ENGINE_METRICS
 from reference_engine.server.run import served_name
 from tests.server.conftest import MAX_CONTEXT_TOKENS, MODEL, Running
 
@@ -59,3 +61,12 @@ async def test_metrics_are_read_as_prometheus_reads_them(running: Running) -> No
     assert samples["isobatch_live_requests"] == 0
     assert "isobatch_num_preemptions_total" in samples
     assert "isobatch_prefix_cache_hits_total" in samples
+
+
+def test_every_engine_metric_is_a_number_that_the_engine_has() -> None:
+    from reference_engine.audit import EngineStats
+
+    known = {field.name for field in dataclasses.fields(EngineStats)}
+    assert {metric.attribute for metric in ENGINE_METRICS} <= known
+    names = [metric.name for metric in ENGINE_METRICS]
+    assert len(names) == len(set(names))
