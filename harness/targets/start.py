@@ -85,10 +85,7 @@ def served_by_recipe(
     does not come up, RecipeInvalid for a variant or device that the recipe lacks.
     """
     chosen, hardware = recipe.variant(variant), recipe.device(device)
-    if install_missing:
-        install(recipe, hardware, say)
-    elif not is_installed(recipe, hardware):
-        raise _not_installed(recipe, hardware)
+    _require_installed(recipe, hardware, say if install_missing else None)
     with tempfile.TemporaryDirectory(prefix="isobatch-") as scratch:
         checkpoint = checkpoint_for(model, recipe.checkpoint, chosen.dtype, Path(scratch))
         values = _values(recipe, hardware, chosen, checkpoint, port or free_port(HOST))
@@ -120,9 +117,14 @@ def served_by_recipe(
             )
 
 
-def _not_installed(recipe: Recipe, device: Device) -> TargetUnusable:
+def _require_installed(recipe: Recipe, device: Device, say: Callable[[str], None] | None) -> None:
+    """Install what is missing if there is somebody to tell it, else say how to."""
+    if say is not None:
+        install(recipe, device, say)
+    if is_installed(recipe, device):
+        return
     flag = "" if device == recipe.device() else f" --device {device.name}"
-    return TargetUnusable(
+    raise TargetUnusable(
         f"{recipe.title} is not installed; run `isobatch launch {recipe.name} --install{flag}` "
         f"(about {device.install_minutes:g} minutes, {device.disk_gb:g} GB)"
     )
