@@ -56,6 +56,11 @@ async def discover(
     if 300 <= answer.status < 400:
         place = answer.headers.get("location", "elsewhere")
         raise TargetUnusable(f"{endpoint.url} redirects to {place}; give that URL instead")
+    if answer.status in (502, 503):
+        raise TargetUnusable(
+            f"{endpoint.url} is not ready: GET {endpoint.path('/v1/models')} answered HTTP status "
+            f"{answer.status}"
+        )
     documents = _models(answer)
     if not documents:
         raise TargetUnusable(

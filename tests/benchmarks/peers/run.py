@@ -164,7 +164,8 @@ def main() -> None:
     document: dict[str, Any] = {
         "format": "isobatch.peers/1",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}",
-        "command": sys.argv,
+        "streams": arguments.streams,
+        "rounds": arguments.rounds,
         "left_out": [],
         "runs": [],
     }
