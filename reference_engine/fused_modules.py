@@ -144,10 +144,10 @@ def _stacked(linears: Sequence[nn.Linear]) -> nn.Linear:
     biases = [linear.bias for linear in linears]
     outputs = sum(linear.out_features for linear in linears)
     stacked = nn.Linear(linears[0].in_features, outputs, bias=False, device="meta")
-    weights: list[Tensor] = [linear.weight for linear in linears]
+    weights: list[Tensor] = [linear.weight.detach() for linear in linears]
     stacked.weight = nn.Parameter(torch.cat(weights), False)
     if any(bias is not None for bias in biases):
-        parts = [
+        parts: list[Tensor] = [
             torch.zeros(linear.out_features) if linear.bias is None else linear.bias
             for linear in linears
         ]
