@@ -85,7 +85,8 @@ class BackgroundLoad:
     """Keeps a server busy from a thread of its own while the block runs, and judges the answers.
 
     ``workload_of(round)`` makes each round's workload, so that no two rounds ask the same. What
-    the rounds came to (one at least) is in ``outcome``; an exception in the thread is raised when the block ends.
+    the rounds came to (one at least) is in ``outcome``; an exception in the thread is raised when
+    the block ends.
     """
 
     def __init__(
