@@ -15,9 +15,14 @@ class EngineStats:
 
     ``prefix_queries_total`` counts tokens looked up in the prefix cache, ``prefix_hits_total``
     those found. Used pages are held by live requests, cached ones can be taken back at any time.
-    ``padding_tokens_dynamic_total``: tokens that batches padded to their longest chunk would have
-    computed in vain; this engine computed none. ``tokens_without_cache_total``: tokens that would
-    have been computed if every step had recomputed the whole context.
+
+    What other ways to serve would have cost, in tokens through the model:
+
+    - ``tokens_without_cache_total``: every step recomputes the whole context;
+    - ``padding_tokens_dynamic_total``: the padding, if each step's chunks were a rectangle;
+    - ``padding_tokens_static_total``: the padding of static batches, ``max_num_seqs`` sequences in
+      order of their end, padded to the longest; an unfinished batch counts when all have ended;
+    - ``padding_tokens_spent_total``: what this engine spent, which is none.
     """
 
     requests_total: int
@@ -41,7 +46,9 @@ class EngineStats:
     pages_cached: int
     kv_bytes_per_token: int
     tokens_without_cache_total: int
+    prefill_chunks_total: int
     padding_tokens_dynamic_total: int
+    padding_tokens_static_total: int
     padding_tokens_spent_total: int
 
     @property
@@ -59,10 +66,34 @@ class EngineStats:
         return asdict(self)
 
 
+class StaticBatches:
+    """What static batching would have cost: batches that are padded and refilled as a whole."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.padding = 0
+        self._batch_size = batch_size
+        self._lengths: list[int] = []
+
+    def add(self, tokens: int) -> None:
+        """Put one sequence of this length into the batch."""
+        self._lengths.append(tokens)
+        if len(self._lengths) == self._batch_size:
+            self.close()
+
+    def close(self) -> None:
+        """Count the batch as a rectangle."""
+        if self._lengths:
+            self.padding += max(self._lengths) * len(self._lengths) - sum(self._lengths)
+            self._lengths.clear()
+
+
 class Audit:
     """Adds up what the steps did."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_size: int) -> None:
+        """``batch_size``: sequences that run at once."""
+        self._static = StaticBatches(batch_size)
+        self._prefill_chunks = 0
         self.requests = 0
         self.finished = 0
         self.cancelled = 0
@@ -75,6 +106,12 @@ class Audit:
         self._without_cache = 0
         self._padding_dynamic = 0
 
+    def ended(self, computed_tokens: int, *, idle: bool) -> None:
+        """A sequence has ended after so many tokens went through the model."""
+        self._static.add(computed_tokens)
+        if idle:
+            self._static.close()
+
     def count(self, step: StepRecord) -> None:
         """Add one step."""
         self.steps += 1
@@ -84,6 +121,7 @@ class Audit:
                 self._decode_tokens += chunk.count
             else:
                 self._prefill_tokens += chunk.count
+                self._prefill_chunks += 1
             self._without_cache += chunk.start + chunk.count
         longest = max(chunk.count for chunk in step.chunks)
         self._padding_dynamic += longest * len(step.chunks) - step.num_tokens
@@ -115,6 +153,8 @@ class Audit:
             pages_cached=sum(pool.cached for pool in pools),
             kv_bytes_per_token=kv_bytes_per_token,
             tokens_without_cache_total=self._without_cache,
+            prefill_chunks_total=self._prefill_chunks,
+            padding_tokens_static_total=self._static.padding,
             padding_tokens_dynamic_total=self._padding_dynamic,
             padding_tokens_spent_total=0,
         )

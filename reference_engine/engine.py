@@ -83,7 +83,7 @@ class Engine:
         self._attention = ExactAttention(self._store, model.attention)
         self._builder = BatchBuilder(self.config.page_size)
         self._sampler = Sampler()
-        self._audit = Audit()
+        self._audit = Audit(self.config.max_num_seqs)
         self._generation = Generation(model, self._scheduler, self._sampler, self._audit)
         self._pending: list[TokenEvent] = []
         self._last_step: StepRecord | None = None

@@ -162,6 +162,7 @@ class Generation:
         if reason is not None:
             self._scheduler.finish(sequence)
             self._close(live, sequence.choice)
+            self._audit.ended(len(sequence.tokens) - 1, idle=not self._live)
         first = not output
         return TokenEvent(
             request_id=live.request.request_id,

@@ -25,7 +25,13 @@ def requests() -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+QUICK = ("llama", "gemma2", "mistral-window", "mixtral")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [f if f in QUICK else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES],
+)
 def test_family_is_exact_and_agrees_with_transformers(family: str) -> None:
     """Ragged batches on scarce pages give `solo`'s bits; `solo` gives `generate`'s tokens."""
     model = exact(family)

@@ -171,6 +171,7 @@ def healthy(script: int, family: str) -> Outcome:
     return play(script, family, None)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINE_FAULTS)
 def test_fault_is_executed_and_visible(name: str) -> None:
     """With the fault on, some stream, refusal or order of endings differs, or pages leak."""
