@@ -38,6 +38,7 @@ def command(
     warmup: option.Warmup = True,
     workers: option.Workers = "1",
     calibrate: option.Calibrate = True,
+    tokenizer: option.Tokenizer = None,
     page: option.Page = True,
     out: option.Out = Path("runs"),
     as_json: option.Json = False,
@@ -62,6 +63,7 @@ def command(
             workers=WorkerPlan.parse(workers),
             calibrate=calibrate,
             page=page,
+            tokenizer=tokenizer,
         )
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -42,6 +42,10 @@ Workers = Annotated[
 Calibrate = Annotated[
     bool, typer.Option(help="Measure the client's own error afterwards (two seconds).")
 ]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(help="tokenizer.json or its folder: count the text's tokens as a third ledger."),
+]
 Page = Annotated[bool, typer.Option(help="Draw the run as report.html in its folder.")]
 Out = Annotated[Path, typer.Option(help="Where run folders go.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the metrics as JSON instead of a table.")]

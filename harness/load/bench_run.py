@@ -13,6 +13,7 @@ from harness.load.client_health import ClientHealth
 from harness.load.measurement import Measurement, measure
 from harness.load.progress import Progress
 from harness.load.selftest import calibrate
+from harness.load.text_tokens import count_text_tokens, load_tokenizer
 from harness.load.worker import WorkerTask
 from harness.load.worker_run import ONE_WORKER, WorkerPlan, measure_with_workers
 from harness.metrics.request_row import to_row
@@ -45,6 +46,7 @@ class BenchPlan:
     workers: WorkerPlan = ONE_WORKER
     calibrate: bool = True
     page: bool = True
+    tokenizer: Path | None = None
     out: Path = Path("runs")
 
 
@@ -88,6 +90,8 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
     """
     import uvloop
 
+    if plan.tokenizer is not None:
+        load_tokenizer(plan.tokenizer)  # a bad one is said now, not after the run
     model = uvloop.run(model_of(plan))
     prompts = prompts_for(model, plan.prompts)
     workload = plan.load.workload(prompts, plan.seed)
@@ -99,9 +103,19 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         if plan.workers == ONE_WORKER:
             with Progress(len(workload.requests), quiet=quiet) as progress:
                 measured = uvloop.run(_measure(plan, model, workload, warmup, progress))
+            if plan.tokenizer is not None:
+                count_text_tokens(measured.requests, plan.tokenizer)
         else:
             extra = plan.extra_params or {}
-            task = WorkerTask(plan.url, model, workload, warmup, plan.api_key, extra_params=extra)
+            task = WorkerTask(
+                plan.url,
+                model,
+                workload,
+                warmup,
+                plan.api_key,
+                extra_params=extra,
+                tokenizer=plan.tokenizer,
+            )
             measured = measure_with_workers(plan.workers, task)
         if plan.calibrate and not measured.interrupted:
             streams = workload.concurrency or _most_in_flight(measured.requests)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -15,6 +16,7 @@ import uvloop
 from harness.client.clock import now
 from harness.load.client_health import ClientHealth
 from harness.load.measurement import measure
+from harness.load.text_tokens import count_text_tokens
 from harness.metrics.request_row import to_row
 from harness.targets.http import HttpTarget
 from workloads.workload import Workload
@@ -31,6 +33,7 @@ class WorkerTask:
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_params: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Path | None = None
 
 
 @dataclass(slots=True)
@@ -76,6 +79,8 @@ async def _measure(task: WorkerTask, start_at_s: float) -> WorkerReport:
     target = _target(task)
     measured = await measure(target, task.workload, start_at_s=start_at_s)
     await target.close()
+    if task.tokenizer is not None:
+        count_text_tokens(measured.requests, task.tokenizer)
     rows = [to_row(request) for request in measured.requests]
     return WorkerReport(rows, measured.health, measured.interrupted)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from harness.load.client_health import merged
@@ -41,15 +41,7 @@ def measure_with_workers(plan: WorkerPlan, task: WorkerTask) -> Measurement:
     parts = split(task.workload, plan.count)
     warmups = split(task.warmup, len(parts)) if task.warmup is not None else []
     tasks = [
-        WorkerTask(
-            task.url,
-            task.model,
-            part,
-            warmups[number] if number < len(warmups) else None,
-            task.api_key,
-            task.headers,
-            task.extra_params,
-        )
+        replace(task, workload=part, warmup=warmups[number] if number < len(warmups) else None)
         for number, part in enumerate(parts)
     ]
     return _together(task.workload, _run(plan, tasks))

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from harness.cli.app import main
 from harness.load.paced.process import paced_server
@@ -61,6 +64,24 @@ def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
     again = json.loads(capsys.readouterr().out)
     for row, first in zip(again, document["metrics"], strict=True):
         assert {**row, "workload_sha256": first["workload_sha256"]} == first
+
+
+def test_a_tokenizer_fills_the_third_ledger(
+    paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    tokenizer = Tokenizer(WordLevel({"tok": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    flags = ["--no-calibrate", "--no-page", "--no-warmup", "--json", "--tokenizer", str(tmp_path)]
+    flags += ["--prompts", "9:20", "--requests", "3", "--concurrency", "2", "--out", str(tmp_path)]
+    for workers in ("1", "2"):
+        run("bench", paced, *flags, "--workers", workers)
+        values = rows_by_id(json.loads(capsys.readouterr().out))
+        ledgers = [values[f"tokens.{name}", "value", None] for name in ("server", "ids", "text")]
+        assert ledgers[0] is not None
+        assert ledgers == [ledgers[0]] * 3
+    assert run("bench", paced, *flags, "--tokenizer", str(tmp_path / "no.json")) == 2
+    assert "is no tokenizer.json" in capsys.readouterr().err
 
 
 def test_bench_replays_a_trace(paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
