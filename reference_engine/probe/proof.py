@@ -28,11 +28,12 @@ class Proof:
     """
 
     model: str
+    weights: str
     dtype: str
     prompts: int
     positions: int
-    answers: int
     wrong_positions: int
+    answers: int
     wrong_answers: int
     smallest_margin: float
     largest_activation: float
@@ -85,16 +86,20 @@ def prove(
     *,
     answer_tokens: int = 24,
     generate_every: int = 1,
+    rounded_to: str = "stored",
 ) -> Proof:
     """Compare the exported model in ``directory``, run in ``dtype``, with the rule of ``config``.
 
     Every position of every prompt and its answer is compared in one forward pass; every
     ``generate_every``-th prompt is also answered by ``generate``, token by token over its cache.
+    ``rounded_to`` names a GGUF type, such as Q8_0, whose precision all matrices get first.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=getattr(torch, dtype))
+    if rounded_to != "stored":
+        _round_matrices(model, rounded_to)
     rule = Rule(config)
     positions = wrong_positions = answers = wrong_answers = 0
     margin = float("inf")
@@ -116,15 +121,29 @@ def prove(
                 wrong_answers += made[0, len(prompt) :].tolist() != list(answer.token_ids)
     return Proof(
         config.name,
+        rounded_to,
         dtype,
         len(prompts),
         positions,
-        answers,
         wrong_positions,
+        answers,
         wrong_answers,
         margin,
         largest[0],
     )
+
+
+def _round_matrices(model: Any, name: str) -> None:
+    """Store every matrix in a GGUF quantisation and read it back, as weight-only engines do."""
+    import gguf
+    import torch
+
+    kind = gguf.GGMLQuantizationType[name]
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            packed = gguf.quants.quantize(parameter.detach().float().numpy(), kind)
+            read = torch.from_numpy(gguf.quants.dequantize(packed, kind))
+            parameter.data = read.reshape(parameter.shape).to(parameter.dtype)
 
 
 @contextmanager
