@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.checks.catalogue import root_causes
 from harness.checks.registry import WITHDRAWN, Chapter, Check
 
 
@@ -12,7 +13,7 @@ def checks_page(checks: Sequence[Check]) -> str:
     lines = [
         "# Checks",
         "",
-        f"{len(checks)} checks. This page is made by `isobatch list checks`.",
+        f"{len(checks)} checks. This page is made by `isobatch list checks --markdown`.",
         "",
     ]
     for chapter in Chapter:
@@ -26,6 +27,17 @@ def checks_page(checks: Sequence[Check]) -> str:
         ]
         lines += [_row(c) for c in mine]
         lines.append("")
+    lines += [
+        "## Root causes",
+        "",
+        "Public bugs by root cause, and the checks that answer to them.",
+        "",
+    ]
+    lines += ["| root cause | bugs | checks |", "| --- | ---: | --- |"]
+    for cause in root_causes():
+        answering = ", ".join(c.id for c in cause.answered_by(checks))
+        lines.append(f"| {cause.title} | {len(cause.bugs)} | {answering} |")
+    lines.append("")
     if WITHDRAWN:
         lines += ["## Withdrawn", ""]
         lines += [f"- {check_id}: {reason}" for check_id, reason in WITHDRAWN.items()]

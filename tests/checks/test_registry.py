@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from harness.checks import registry
+from harness.checks.catalogue import root_causes
 from harness.checks.catalogue_page import checks_page
 from harness.checks.registry import Chapter, all_checks, check, select
 
@@ -47,3 +50,26 @@ def test_selection_takes_chapters_and_ids_in_order() -> None:
 def test_the_page_lists_every_check() -> None:
     page = checks_page(list(all_checks().values()))
     assert all(f"| {check_id} |" in page for check_id in all_checks())
+
+
+def test_every_root_cause_is_answered_by_two_checks_or_more() -> None:
+    checks = list(all_checks().values())
+    few = [cause.title for cause in root_causes() if len(cause.answered_by(checks)) < 2]
+    assert few == []
+
+
+def test_every_bug_that_a_check_answers_to_is_in_the_catalogue() -> None:
+    known = {bug for cause in root_causes() for bug in cause.bugs}
+    answered = {bug for one in all_checks().values() for bug in one.answers}
+    assert answered - known == set()
+
+
+def test_there_are_seventy_checks_or_more_in_all_twelve_chapters() -> None:
+    assert len(all_checks()) >= 70
+    assert {one.chapter for one in all_checks().values()} == set(Chapter)
+
+
+def test_the_committed_page_is_the_one_that_the_register_gives() -> None:
+    """Made by ``isobatch list checks --markdown > harness/checks/README.md``."""
+    page = Path(registry.__file__).with_name("README.md").read_text(encoding="utf-8")
+    assert page == checks_page(list(all_checks().values()))
