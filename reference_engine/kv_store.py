@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 
@@ -54,11 +55,16 @@ def page_groups(layers: Sequence[LayerShape], config: PoolSizes) -> tuple[GroupC
     return tuple(groups)
 
 
+class CacheTooLarge(ValueError):
+    """The pages that were asked for do not fit into memory."""
+
+
 class PagedStore:
     """Keys and values of all layers in fixed pages; page 0 of each group is always zero.
 
     Each layer's tensor is [kv_heads, pages * page_size, head_dim]: the tokens of a page lie
     together for each head, so a block of keys is gathered in runs of `unit_size` tokens.
+    Raises CacheTooLarge before it takes memory that is not there.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class PagedStore:
             (layer.kv_heads, groups[group].num_pages * page_size, layer.head_dim)
             for layer, group in zip(layers, self._group_of, strict=True)
         ]
+        _refuse_beyond_memory(shapes, dtype)
         rows = _lazy_zeros([*shapes, *shapes], dtype)
         self._keys, self._values = rows[: len(shapes)], rows[len(shapes) :]
         self._slots: list[Tensor] = []
@@ -142,6 +149,16 @@ class PagedStore:
 
     def _span(self, page: int) -> slice:
         return slice(page * self._page_size, (page + 1) * self._page_size)
+
+
+def _refuse_beyond_memory(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> None:
+    needed = 2 * sum(math.prod(shape) for shape in shapes) * dtype.itemsize
+    there = psutil.virtual_memory().available
+    if needed > there:
+        raise CacheTooLarge(
+            f"the key and value cache would take {needed / 2**30:.1f} GiB, but only "
+            f"{there / 2**30:.1f} GiB of memory are free; lower num_pages"
+        )
 
 
 def _lazy_zeros(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> list[Tensor]:

@@ -9,8 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from reference_engine.engine import Engine, EngineConfig
+from reference_engine.kv_store import CacheTooLarge
 from reference_engine.model import LoadedModel, ModelRefused, load_model
-from tests.engine.tiny import VOCAB, tiny_llama
+from tests.engine.tiny import VOCAB, tiny_llama, tiny_model
 
 
 @pytest.fixture
@@ -78,6 +80,17 @@ def test_folders_that_are_no_checkpoint_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
     with pytest.raises(ModelRefused, match="no-such-model"):
         load_model(tmp_path)
+
+
+def test_a_cache_larger_than_memory_is_refused() -> None:
+    with pytest.raises(CacheTooLarge, match=r"would take .* GiB, .* lower num_pages"):
+        Engine(tiny_model(), EngineConfig(num_pages=1 << 34))
+
+
+@pytest.mark.parametrize("field", ["page_size", "token_budget", "max_num_seqs", "num_pages"])
+def test_impossible_dials_are_refused_by_name(field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        EngineConfig(**{field: 0})
 
 
 def test_unknown_dtype_is_refused(checkpoint: Path) -> None:
