@@ -19,6 +19,7 @@ from reference_engine.request import (
     TokenEvent,
     TokenLogprobs,
 )
+from reference_engine.server.text_codec import TextCodec
 
 PAGE_SIZE = 16
 VOCAB_SIZE = 300
@@ -48,6 +49,7 @@ class FakeStats:
     prefill_tokens_total: int = 0
     decode_tokens_total: int = 0
     padding_tokens_dynamic_total: int = 0
+    padding_tokens_static_total: int = 0
     tokens_without_cache_total: int = 0
     prefix_queries_total: int = 0
     prefix_hits_total: int = 0
@@ -203,3 +205,9 @@ class FakeEngine:
 def _scores(token_id: int, k: int) -> TokenLogprobs:
     top = tuple((token_id + i, -0.25 * (i + 1)) for i in range(k))
     return TokenLogprobs(token_id, -0.25, top)
+
+
+def spelling(codec: TextCodec, text: str) -> FakeEngine:
+    """An engine whose every answer is ``text`` and then EOS."""
+    ids = [*codec.encode(text, add_special_tokens=False), EOS_ID]
+    return FakeEngine(lambda request, choice: ids)
