@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "selftest": ("harness.cli.selftest", "Measure this client's own error and cost."),
     "gate": ("harness.cli.gate", "Decide whether one server is a regression of another."),
     "leaderboard": ("harness.cli.leaderboard", "Build the static site that compares servers."),
-    "article": ("harness.cli.article", "Measure every claim of the article this project builds on."),
+    "article": ("harness.cli.article", "Measure every claim of the article behind this project."),
     "trend": ("harness.cli.trend", "Find when a metric changed over many stored runs."),
     "results": ("harness.cli.results", "Show, draw, verify, index and export run folders."),
     "list": ("harness.cli.list", "List the checks, faults, presets and probe variants."),

@@ -1,6 +1,6 @@
 """Who stands where: runs grouped by server, verdicts by chapter, numbers beside the verdicts.
 
-A server is what was measured: name, version, model, number format. Of several conformance runs of
+A server is what was measured: name, version, model, number format and flags. Of several conformance runs of
 one server the latest counts. A performance number stands with the conformance of the same server;
 a server that was never checked says so instead of looking as if it had passed.
 """
@@ -48,6 +48,7 @@ class ServerKey:
     version: str
     model: str
     dtype: str
+    flags: str
 
     @classmethod
     def of(cls, document: ResultDocument) -> ServerKey:
@@ -58,6 +59,7 @@ class ServerKey:
             server["version"] or "",
             server["model"] or "",
             server["dtype"] or "",
+            " ".join(server["flags"]),
         )
 
 
