@@ -54,6 +54,12 @@ ENGINE_METRICS: Final = (
         True,
     ),
     EngineMetric(
+        "padding_tokens_static_total",
+        "padding_tokens_avoided_static",
+        "Tokens that static batches padded to their longest answer would have added.",
+        True,
+    ),
+    EngineMetric(
         "tokens_without_cache_total",
         "tokens_without_cache",
         "Tokens that would have been computed without keys and values kept.",
