@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,9 @@ Variant = Annotated[
 
 @app.command("export")
 def export(
-    directory: Annotated[Path, typer.Argument(help="The folder to write; made if missing.")],
+    directory: Annotated[
+        Path, typer.Argument(help="The folder to write, made if missing; or a file NAME.gguf.")
+    ],
     variant: Variant = "eos",
     dtype: Annotated[
         str, typer.Option(help="How weights are stored: float32, bfloat16 or float16.")
@@ -32,13 +35,16 @@ def export(
         bool, typer.Option("--force", help="Write into a folder that already has files.")
     ] = False,
 ) -> None:
-    """Write a probe checkpoint as a Hugging Face folder that any engine loads.
+    """Write a probe checkpoint as a Hugging Face folder that any engine loads, or as a GGUF file.
 
     The same variant and dtype give the same bytes every time.
     """
     from reference_engine.probe import ExportRefused, export_probe
 
     config = _variant(variant)
+    if directory.suffix == ".gguf":
+        _export_gguf(config, directory, dtype, force)
+        return
     if directory.is_file():
         raise UserError(f"{directory} is a file; name a folder")
     if directory.is_dir() and any(directory.iterdir()) and not force:
@@ -50,6 +56,24 @@ def export(
     size_mb = (folder / "model.safetensors").stat().st_size / 1e6
     print(f"{folder}: {config.name} in {dtype}, {size_mb:.1f} MB of weights")
     print(f"serve it under the name {config.name}, up to {config.max_context_tokens} tokens")
+
+
+def _export_gguf(config: ProbeConfig, target: Path, dtype: str, force: bool) -> None:
+    """The probe as one file for llama.cpp. Raises UserError."""
+    from harness.targets.gguf_file import NotConvertible, write_gguf
+    from reference_engine.probe import ExportRefused, export_probe
+
+    if target.exists() and not force:
+        raise UserError(f"{target} exists; name another file or add --force")
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            folder = export_probe(config, Path(scratch) / config.name, dtype)
+            write_gguf(folder, target, dtype)
+        except (ExportRefused, NotConvertible) as error:
+            raise UserError(f"{error}") from None
+        except OSError as error:
+            raise UserError(f"cannot write {target}: {error.strerror}") from None
+    print(f"{target}: {config.name} in {dtype}, {target.stat().st_size / 1e6:.1f} MB")
 
 
 @app.command("expect")

@@ -56,6 +56,18 @@ def test_export_spares_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFix
     assert (tmp_path / "mine.txt").read_text() == "precious"
 
 
+def test_export_writes_one_file_for_llama_cpp(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "probe.gguf"
+    output(["export", str(target), "--dtype", "float16"], capsys)
+    assert target.read_bytes()[:4] == b"GGUF"
+    assert "--force" in failure(["export", str(target)], capsys)
+    assert "no plain llama" in failure(
+        ["export", str(target), "--force", "--variant", "qwen"], capsys
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
