@@ -13,7 +13,16 @@ import pytest
 from harness.client.limits import Limits
 from harness.targets.http import HttpTarget
 from harness.transcript import Ending, RequestTranscript
-from tests.client.scripted_server import DONE, END, HEAD, TOKEN, chunk, saying, scripted_server
+from tests.client.scripted_server import (
+    DONE,
+    END,
+    HEAD,
+    TOKEN,
+    Script,
+    chunk,
+    saying,
+    scripted_server,
+)
 from workloads.workload import Workload, WorkloadRequest
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -58,36 +67,41 @@ async def test_without_verification_the_stream_is_read(server_context: ssl.SSLCo
     assert got.first.token_ids == (7,)
 
 
-async def relay(url: str, delay_s: float) -> asyncio.Server:
+def relaying(url: str, delay_s: float) -> Script:
     """Passes bytes on both ways, the server's first ones only after a while."""
     host, port = url.removeprefix("https://").split(":")
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, here = await asyncio.open_connection(host, int(port))
 
         async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             while data := await source.read(65536):
                 sink.write(data)
-            sink.close()
 
         async def late() -> None:
             await asyncio.sleep(delay_s)
             await pump(there, writer)
 
-        await asyncio.gather(pump(reader, here), late(), return_exceptions=True)
+        forward = asyncio.create_task(pump(reader, here))
+        try:
+            await late()
+        finally:
+            forward.cancel()
+            here.close()
 
-    return await asyncio.start_server(serve, "127.0.0.1", 0)
+    return script
 
 
 async def test_a_slow_handshake_is_connect_time_and_not_time_to_first_token(
     server_context: ssl.SSLContext,
 ):
-    async with scripted_server(saying(WHOLE), ssl=server_context) as url:
-        slow = await relay(url, 0.3)
-        port = slow.sockets[0].getsockname()[1]
-        got = await ask(f"https://127.0.0.1:{port}", verify_tls=False)
-        never = await ask(f"https://127.0.0.1:{port}", verify_tls=False, connect_s=0.1)
-        slow.close()
+    async with (
+        scripted_server(saying(WHOLE), ssl=server_context) as url,
+        scripted_server(relaying(url, 0.3)) as plain,
+    ):
+        slow = plain.replace("http:", "https:")
+        got = await ask(slow, verify_tls=False)
+        never = await ask(slow, verify_tls=False, connect_s=0.1)
     assert got.ending is Ending.COMPLETE, got.error
     assert got.t_connect_s is not None
     assert got.t_connect_s >= 0.29
