@@ -22,7 +22,7 @@ class EngineStats:
     - ``padding_tokens_dynamic_total``: the padding, if each step's chunks were a rectangle;
     - ``padding_tokens_static_total``: the padding of static batches, ``max_num_seqs`` sequences in
       order of their end, padded to the longest; an unfinished batch counts when all have ended;
-    - ``padding_tokens_spent_total``: what this engine spent, which is none.
+    - ``padding_tokens_spent_total``: what was spent: none, unless decodes are padded to buckets.
     """
 
     requests_total: int
@@ -100,6 +100,7 @@ class Audit:
         self.prompt_tokens = 0
         self.generated_tokens = 0
         self.steps = 0
+        self.padding_tokens = 0
         self._prefill_tokens = 0
         self._decode_tokens = 0
         self._budget_tokens = 0
@@ -156,5 +157,5 @@ class Audit:
             prefill_chunks_total=self._prefill_chunks,
             padding_tokens_static_total=self._static.padding,
             padding_tokens_dynamic_total=self._padding_dynamic,
-            padding_tokens_spent_total=0,
+            padding_tokens_spent_total=self.padding_tokens,
         )

@@ -23,6 +23,7 @@ from reference_engine.generation import Generation
 from reference_engine.kv_cache import SequencePages
 from reference_engine.kv_store import PagedStore, page_groups
 from reference_engine.model import LoadedModel
+from reference_engine.padded_buckets import PaddedBuckets
 from reference_engine.page_group import PageAction, PageGroup, PageNews
 from reference_engine.request import Request, RequestRefused, TokenEvent
 from reference_engine.sampler import Sampler
@@ -38,6 +39,7 @@ class EngineConfig:
     with a sliding window have a pool of their own, of no more pages than they can fill.
     token_budget: tokens a step computes at most. max_num_seqs: sequences that run at once.
     poison_freed_pages: fill freed pages with NaN, so that a stale read is seen at once.
+    pad_decodes: fill up steps of decodes to the batch sizes of `padded_buckets`.
     """
 
     page_size: int = 16
@@ -46,6 +48,7 @@ class EngineConfig:
     max_num_seqs: int = 64
     prefix_caching: bool = True
     poison_freed_pages: bool = False
+    pad_decodes: bool = False
 
     def __post_init__(self) -> None:
         for name in ("page_size", "token_budget", "max_num_seqs"):
@@ -82,6 +85,11 @@ class Engine:
         )
         self._attention = ExactAttention(self._store, model.attention)
         self._builder = BatchBuilder(self.config.page_size)
+        self._buckets = (
+            PaddedBuckets(self.config.max_num_seqs, self._store.trash_tables)
+            if self.config.pad_decodes
+            else None
+        )
         self._sampler = Sampler()
         self._audit = Audit(self.config.max_num_seqs)
         self._generation = Generation(model, self._scheduler, self._sampler, self._audit)
@@ -192,7 +200,11 @@ class Engine:
 
     def compute(self, plan: Plan) -> Tensor:
         """Run the model over the plan's chunks; returns the logits that are wanted."""
-        batch = self._builder.build([self.batch_sequence(chunk) for chunk in plan.chunks])
+        sequences = [self.batch_sequence(chunk) for chunk in plan.chunks]
+        if self._buckets is not None:
+            sequences = self._buckets.pad(sequences)
+            self._audit.padding_tokens = self._buckets.padding_rows
+        batch = self._builder.build(sequences)
         self._store.begin_step(batch.slots)
         return self.model.logits(batch, self._attention.step(batch))
 

@@ -76,16 +76,22 @@ class PagedStore:
     ) -> None:
         by_window = {group.window: index for index, group in enumerate(groups)}
         self._group_of = [by_window[layer.window] for layer in layers]
+        self._groups = tuple(groups)
         self._page_size = page_size
         self.unit = unit_size(page_size)
         shapes = [
-            (layer.kv_heads, groups[group].num_pages * page_size, layer.head_dim)
+            (layer.kv_heads, (groups[group].num_pages + 1) * page_size, layer.head_dim)
             for layer, group in zip(layers, self._group_of, strict=True)
         ]
         _refuse_beyond_memory(shapes, dtype)
         rows = _lazy_zeros([*shapes, *shapes], dtype)
         self._keys, self._values = rows[: len(shapes)], rows[len(shapes) :]
         self._slots: list[Tensor] = []
+
+    @property
+    def trash_tables(self) -> tuple[tuple[int], ...]:
+        """For each group the block table of a padding row: the page behind the pool's last."""
+        return tuple((group.num_pages,) for group in self._groups)
 
     @property
     def bytes_per_token(self) -> int:
