@@ -54,7 +54,7 @@ def command(
         f"{len(document['false_alarms'])} false alarms in {len(runs)} healthy runs; "
         f"written to {out}"
     )
-    if document["survivors"] or document["false_alarms"]:
+    if document["killed"] < document["faults"] or document["false_alarms"]:
         raise typer.Exit(ExitStatus.FAILED)
 
 
@@ -81,10 +81,9 @@ def _run(
         row = campaign.run(fault, lambda _line: None)
         rows.append(row)
         killers = [k.check_id for a in row.attempts for k in a.killers]
-        errors = [a.error for a in row.attempts if a.error]
-        verdict = "killed" if row.killed else "SURVIVED"
+        verdict = "killed" if row.killed else "ERROR" if row.errors else "SURVIVED"
         print(
-            f"{fault.name:<32} {verdict:<9} {', '.join(killers) or '; '.join(errors)}"
+            f"{fault.name:<32} {verdict:<9} {', '.join(killers) or '; '.join(row.errors)}"
             f" ({row.requests_to_detection} requests)",
             flush=True,
         )

@@ -52,8 +52,13 @@ class MutantRow:
 
     @property
     def killed(self) -> bool:
-        """Whether any check failed, or the server did not even answer plain requests."""
-        return any(a.killers or a.error for a in self.attempts)
+        """Whether any check failed. A server that could not be judged is an error, not a kill."""
+        return any(a.killers for a in self.attempts)
+
+    @property
+    def errors(self) -> list[str]:
+        """Why it could not be judged, in the settings in which it could not."""
+        return [a.error for a in self.attempts if a.error]
 
     @property
     def killed_by_its_chapter(self) -> bool:

@@ -42,6 +42,14 @@ def test_the_document_counts_kills_survivors_and_requests() -> None:
     assert document["median_requests_to_detection"] == 12
 
 
+def test_a_server_that_could_not_be_judged_is_no_kill() -> None:
+    broken = _row("broken", Attempt("default", error="the server did not start"))
+    document = matrix_document([broken], [], [])
+    assert document["killed"] == 0
+    assert document["not_judged"] == ["broken"]
+    assert document["survivors"] == []
+
+
 def test_a_failure_of_the_healthy_server_is_a_false_alarm() -> None:
     alarm = Attempt("default", [_result("EQV-1", Verdict.FAIL, 5)], requests=5)
     document = matrix_document([], [], [alarm])
