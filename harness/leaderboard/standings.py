@@ -1,8 +1,8 @@
 """Who stands where: runs grouped by server, verdicts by chapter, numbers beside the verdicts.
 
 A server is what was measured: name, version, model, number format and flags. Of several
-conformance runs of one server the latest counts. A performance number stands with the conformance of the same server;
-a server that was never checked says so instead of looking as if it had passed.
+conformance runs of one server the latest counts. A performance number stands with the conformance
+of the same server; a server that was never checked says so instead of looking as if it had passed.
 """
 
 from __future__ import annotations
