@@ -13,6 +13,7 @@ from harness.cli.errors import ExitStatus, UserError
 
 if TYPE_CHECKING:
     from harness.load.scenarios import ScenarioResult
+    from harness.load.selftest import Level
 
 
 def command(
@@ -35,41 +36,53 @@ def command(
     clients, each to be reported as it was. Exit status 1 if one was not.
     """
     import uvloop
-    from rich.console import Console
 
     from harness.load.scenarios import run_scenarios
-    from harness.load.selftest import best_rate, run_selftest
-    from harness.load.selftest_table import level_table
+    from harness.load.selftest import run_selftest
 
-    try:
-        levels = [int(part) for part in streams.split(",")]
-    except ValueError:
-        raise UserError(f"--streams {streams!r}: expected numbers such as 1,32,256") from None
-    if min(levels) < 1:
-        raise UserError("--streams: at least 1 stream is needed")
-    done = run_selftest(levels, rounds=rounds)
-    rate = best_rate(done)
+    levels = run_selftest(_levels(streams), rounds=rounds)
     judged = uvloop.run(run_scenarios()) if scenarios else []
     if as_json:
-        document = {
-            "levels": [x.to_json() for x in done],
-            "best_events_per_s": rate,
-            "scenarios": [asdict(result) for result in judged],
-        }
-        print(json.dumps(document, indent=1))
-        _fail_on(judged)
-        return
+        _print_json(levels, judged)
+    else:
+        _print_table(levels, judged)
+    if any(result.problem for result in judged):
+        sys.exit(ExitStatus.FAILED)
+
+
+def _levels(text: str) -> list[int]:
+    try:
+        levels = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--streams {text!r}: expected numbers such as 1,32,256") from None
+    if min(levels) < 1:
+        raise UserError("--streams: at least 1 stream is needed")
+    return levels
+
+
+def _print_json(levels: list[Level], judged: list[ScenarioResult]) -> None:
+    from harness.load.selftest import best_rate
+
+    document = {
+        "levels": [level.to_json() for level in levels],
+        "best_events_per_s": best_rate(levels),
+        "scenarios": [asdict(result) for result in judged],
+    }
+    print(json.dumps(document, indent=1))
+
+
+def _print_table(levels: list[Level], judged: list[ScenarioResult]) -> None:
+    from rich.console import Console
+
+    from harness.load.selftest import best_rate
+    from harness.load.selftest_table import level_table
+
     console = Console()
-    console.print(level_table(done))
+    console.print(level_table(levels))
+    rate = best_rate(levels)
     if rate is None:
         console.print("no level kept both errors under 1 ms at p99: the machine is busy")
     else:
         console.print(f"both errors under 1 ms at p99 up to {rate:,.0f} events/s")
     for result in judged:
         console.print(f"{result.name:22} {result.problem or 'reported as it was'}", highlight=False)
-    _fail_on(judged)
-
-
-def _fail_on(judged: list[ScenarioResult]) -> None:
-    if any(result.problem for result in judged):
-        sys.exit(ExitStatus.FAILED)
