@@ -172,7 +172,8 @@ class Engine:
     def apply(self, news: PageNews) -> None:
         """Carry out one change of page ownership in memory."""
         if news.action is PageAction.CLEAR:
-            self._store.fill_page(news.group, news.page, 0.0)
+            if self.model.attention.reads_hidden_keys:
+                self._store.fill_page(news.group, news.page, 0.0)
         elif news.action is PageAction.COPY and news.source is not None:
             self._store.copy_page(news.group, news.source, news.page)
         elif self.config.poison_freed_pages:

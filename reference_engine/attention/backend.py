@@ -34,6 +34,8 @@ class AttentionBackend(Protocol):
     """
 
     name: str
+    reads_hidden_keys: bool
+    """Whether keys that no row may see are still read, and must then be finite."""
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> Any:
         """What the layers with this window and page group need to know about the batch."""

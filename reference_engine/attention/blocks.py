@@ -14,6 +14,7 @@ class BlockAttention:
     """Query tiles over key blocks that are anchored at position 0; see `numerics`."""
 
     name = "blocks"
+    reads_hidden_keys = True
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> list[TileCall]:
         """The calls that cover every row."""

@@ -60,6 +60,7 @@ class FlashAttention:
     """The backend for CUDA in bf16 and fp16."""
 
     name = "flash"
+    reads_hidden_keys = True
 
     def __init__(self, kernel: VarlenKernel) -> None:
         self._kernel = kernel

@@ -39,6 +39,7 @@ class RowAttention:
     """The backend for CPU and fp32."""
 
     name = "rows"
+    reads_hidden_keys = False
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> KeyRanges:
         """Which slots every row of ``batch`` sees."""

@@ -14,6 +14,7 @@ class SdpaAttention:
     """An attention backend whose bits move with the batch; only ever used to price exactness."""
 
     name = "sdpa"
+    reads_hidden_keys = False
 
     def plan(
         self, batch: RaggedBatch, window: int | None, group: int
