@@ -44,12 +44,13 @@ def ragged_requests() -> list[Request]:
 
 def test_200_prompts_of_real_text_are_exact() -> None:
     """Logprobs of the ragged run are bitwise those of one full recompute of each answer, greedy
-    tokens are its arg max, and every twentieth answer is also compared with `solo` and `generate`.
+    tokens are its arg max, and some answers are also compared with `solo` and with `generate`.
     """
     from transformers import AutoModelForCausalLM
 
     model = load_model(CHECKPOINT)
     theirs = AutoModelForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.float32).eval()
+    theirs.generation_config.eos_token_id = None  # ours ignores it too
     answers = drain(Engine(model, EngineConfig(num_pages=400)), ragged_requests())
     worst = 0.0
     for i, request in enumerate(ragged_requests()):
@@ -63,12 +64,11 @@ def test_200_prompts_of_real_text_are_exact() -> None:
             assert tuple(logits.argmax(-1).tolist()) == answer.token_ids
         if i % 20 == 0:
             assert solo(model, request)[0] == answer
-        if i % 20 == 1:
+        if i % 30 == 1:  # never a sampled one
             generated = theirs.generate(
                 torch.tensor([request.prompt_ids]),
                 max_new_tokens=TOKENS,
                 do_sample=False,
-                eos_token_id=None,
                 pad_token_id=0,
                 output_logits=True,
                 return_dict_in_generate=True,
