@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from reference_engine.engine import Engine, EngineConfig
 from reference_engine.request import FinishReason, Request, RequestRefused, SamplingParams
@@ -81,28 +84,29 @@ def test_counters_follow_the_formulas() -> None:
     assert (stats.prompt_tokens_total, stats.generated_tokens_total) == (14, 6)
 
 
-def test_non_finite_logits_end_one_request_and_spare_the_rest() -> None:
+def test_non_finite_logits_end_one_request_and_spare_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A request whose logits are NaN gets an error event; its neighbour is answered."""
-    engine = Engine(tiny_model(), EngineConfig())
-    honest = tiny_model().logits
+    model = tiny_model()
+    honest = model.logits
 
-    class Broken:
-        """The same model, but the first wanted row of every batch is NaN."""
-
-        def logits(self, *arguments):  # type: ignore[no-untyped-def]
-            out = honest(*arguments).clone()
-            out[0] = float("nan")
-            return out
+    def broken(*arguments: Any) -> torch.Tensor:
+        """The same logits, but the first wanted row is NaN."""
+        out = honest(*arguments).clone()
+        out[0] = float("nan")
+        return out
 
     params = SamplingParams(max_tokens=3, ignore_eos=True)
     bad, good = Request("bad", (5, 6), params), Request("good", (7, 8, 9), params)
+    engine = Engine(model, EngineConfig())
     engine.submit(bad)
     engine.submit(good)
-    engine.model = Broken()  # type: ignore[assignment]
-    events = engine.step()
-    engine.model = tiny_model()
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "logits", broken)
+        events = engine.step()
     while engine.has_work:
         events += engine.step()
     answers = collect(events)
     assert answers["bad", 0].finish_reason is FinishReason.ERROR
-    assert answers["good", 0].token_ids == solo(tiny_model(), good)[0].token_ids
+    assert answers["good", 0].token_ids == solo(model, good)[0].token_ids
