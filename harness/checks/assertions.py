@@ -7,10 +7,12 @@ reported with expected, actual and the place of the first difference.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from harness.oracles.oracle import first_difference
 from harness.transcript import Ending, RequestTranscript
+
+REFUSAL_S: Final = 5.0
 
 
 class PropertyBroken(AssertionError):
@@ -90,6 +92,20 @@ def assert_refused(request: RequestTranscript) -> None:
             expected="4xx",
             actual=request.status if request.status is not None else request.ending.value,
         )
+
+
+def assert_refused_at_once(request: RequestTranscript) -> None:
+    """The server answered 4xx, and did not let the client wait for it."""
+    __tracebackhide__ = True
+    assert_refused(request)
+    waited_s = (request.t_end_s or 0) - (request.t_sent_s or 0)
+    assert_that(
+        waited_s <= REFUSAL_S,
+        f"the refusal took {waited_s:.1f} s, should be at most {REFUSAL_S:g}",
+        request_key=request.key,
+        expected=REFUSAL_S,
+        actual=waited_s,
+    )
 
 
 def assert_distinct(what: str, values: Iterable[Any]) -> None:

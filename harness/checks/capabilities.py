@@ -18,6 +18,7 @@ class Capability(StrEnum):
     IGNORE_EOS = "ignore_eos"
     MIN_TOKENS = "min_tokens"
     STOP = "stop strings"
+    STOP_TOKEN_IDS = "stop_token_ids"
     N = "n > 1"
     LOGIT_BIAS = "logit_bias"
     TOP_K = "top_k"

@@ -34,6 +34,7 @@ _EXTRA: Final[Mapping[Capability, Mapping[str, Any]]] = {
     Capability.IGNORE_EOS: {"ignore_eos": True},
     Capability.MIN_TOKENS: {"min_tokens": 1},
     Capability.TOP_K: {"top_k": 5},
+    Capability.STOP_TOKEN_IDS: {"stop_token_ids": [1]},
     Capability.CACHE_SALT: {"cache_salt": "isobatch"},
 }
 

@@ -69,6 +69,7 @@ _MODULES: Final = (
     "sampling",
     "stream",
     "length",
+    "endings",
     "logprobs",
     "protocol",
     "determinism",

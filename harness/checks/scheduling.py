@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from harness.checks.assertions import assert_complete, assert_refused, assert_that
+from harness.checks.assertions import assert_complete, assert_refused_at_once, assert_that
 from harness.checks.capabilities import Capability
 from harness.checks.context import CheckContext
 from harness.checks.draws import contents
@@ -18,7 +18,6 @@ from harness.checks.registry import check
 from workloads.workload import WorkloadRequest
 
 _PREEMPTED = {"preemptions": 1}
-REFUSAL_S = 5.0
 SETTLE_S = 10.0
 
 
@@ -173,15 +172,7 @@ async def impossible_prompt(ctx: CheckContext) -> None:
     huge = ctx.ask("huge", ctx.prompt(limit + extra, content), 4)
     small = ctx.draw_crowd(least=2, most=4, tokens=st.integers(2, 40), label="small")
     run = await ctx.run(huge, *small)
-    assert_refused(run["huge"])
-    waited_s = (run["huge"].t_end_s or 0) - (run["huge"].t_sent_s or 0)
-    assert_that(
-        waited_s <= REFUSAL_S,
-        f"the refusal took {waited_s:.1f} s, should be at most {REFUSAL_S:g}",
-        request_key="huge",
-        expected=REFUSAL_S,
-        actual=waited_s,
-    )
+    assert_refused_at_once(run["huge"])
     await ctx.assert_as_alone(run, *[s.key for s in small])
 
 

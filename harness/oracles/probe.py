@@ -147,6 +147,8 @@ class ProbeOracle:
         params = request.params
         if any(params.get(name) for name in _STEERING):
             raise NotPredictable("a parameter changes which token wins")
+        if params.get("stop_token_ids"):
+            raise NotPredictable("servers differ in showing the token that ended an answer")
         ignore_eos = bool(params.get("ignore_eos", False))
         answer = self._generate(self.prompt_ids(request), int(params["max_tokens"]), ignore_eos)
         if answer.finish_reason == "stop" and len(answer.token_ids) <= params.get("min_tokens", 0):

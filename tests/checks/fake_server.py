@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.client.discover import Discovery
 from harness.transcript import (
     ChoiceTranscript,
     Ending,
@@ -114,12 +115,18 @@ class FakeServer:
         cut = min((text.index(s) for s in row.stops if s in text), default=None)
         if cut is not None:
             text, row.finish_reason = text[:cut], "stop"
-        elif token == self.config.eos_id and not params.get("ignore_eos"):
+        elif (
+            token == self.config.eos_id and not params.get("ignore_eos")
+        ) or token in self.stop_ids(row):
             row.finish_reason = "stop"
         elif len(row.token_ids) >= self.most_tokens(row):
             row.finish_reason = "length"
         safe = text if row.finish_reason else text[: len(text) - self.held_back(row, text)]
         self._send(row, safe, now_s)
+
+    def _ends(self, row: Row, token: int) -> bool:
+        ignored = bool(row.request.params.get("ignore_eos"))
+        return token in self.stop_ids(row) or (token == self.config.eos_id and not ignored)
 
     def _next_token(self, row: Row, seen: tuple[int, ...]) -> int:
         """The rule's next token; read token by token as long as the row sees what it should."""
@@ -180,11 +187,16 @@ class FakeServer:
             and most >= 1
             and isinstance(params.get("temperature", 0), int | float)
             and known
+            and isinstance(params.get("stop_token_ids", []), list | tuple)
             and all(0 <= i < self.rule.vocabulary.size for i in request.prompt_ids or ())
         )
 
     def most_tokens(self, row: Row) -> int:
         return int(row.request.params.get("max_tokens", 16))
+
+    def stop_ids(self, row: Row) -> tuple[int, ...]:
+        """The tokens that end the row's answer, besides EOS; shown in it, as some servers do."""
+        return tuple(row.request.params.get("stop_token_ids") or ())
 
     def held_back(self, row: Row, text: str) -> int:
         """How many characters might still become a stop string."""
@@ -250,3 +262,37 @@ class OneTokenMore(FakeServer):
 
     def most_tokens(self, row: Row) -> int:
         return super().most_tokens(row) + (1 if row.request.stream else 0)
+
+
+class StopIdsShared(FakeServer):
+    """A stop token id given once ends every later answer too."""
+
+    def stop_ids(self, row: Row) -> tuple[int, ...]:
+        self._seen = (*getattr(self, "_seen", ()), *super().stop_ids(row))
+        return self._seen
+
+
+class StopIdsLost(FakeServer):
+    """Only the model's own EOS ends an answer."""
+
+    def stop_ids(self, row: Row) -> tuple[int, ...]:
+        return ()
+
+
+class Limited(FakeServer):
+    """States a context limit; ``room`` is how many tokens it can hold, if less."""
+
+    def __init__(self, config: ProbeConfig, context: int = 240, room: int | None = None) -> None:
+        super().__init__(config)
+        self.context = context
+        self.room = context if room is None else room
+
+    async def discover(self) -> Discovery:
+        document = {"id": self.model, "max_model_len": self.context}
+        return Discovery("fake", (self.model,), (document,))
+
+    def refuses(self, request: WorkloadRequest) -> bool:
+        if super().refuses(request):
+            return True
+        ids = request.prompt_ids or encode_text(self.config, request.prompt_text or "")
+        return len(ids) + int(request.params.get("max_tokens", 16)) > self.room

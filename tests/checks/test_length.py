@@ -1,0 +1,48 @@
+"""LEN: the boundary of the context, and stop token ids, on servers that are right and wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.verdict import Verdict
+from tests.checks.conftest import RunChecks
+from tests.checks.fake_server import FakeServer, Limited, StopIdsLost, StopIdsShared
+
+
+def test_a_context_that_can_be_filled_passes(run_checks: RunChecks) -> None:
+    (result,) = run_checks(Limited, "LEN-9").results
+    assert result.verdict is Verdict.PASS, result.reason
+
+
+@pytest.mark.parametrize("room", [80, 128, 160])
+def test_a_cache_smaller_than_the_context_may_refuse(run_checks: RunChecks, room: int) -> None:
+    (result,) = run_checks(Limited, "LEN-9", room=room).results
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "contexts_filled" in result.reason
+
+
+def test_a_context_that_holds_one_token_less_than_stated_fails(run_checks: RunChecks) -> None:
+    (result,) = run_checks(Limited, "LEN-9", room=239).results
+    assert result.verdict is Verdict.FAIL
+    assert "240 tokens that the server states cannot be filled" in result.reason
+
+
+def test_a_context_that_holds_more_than_stated_fails(run_checks: RunChecks) -> None:
+    (result,) = run_checks(Limited, "LEN-9", room=300).results
+    assert result.verdict is Verdict.FAIL
+    assert "request over" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict"),
+    [
+        (FakeServer, Verdict.PASS),
+        (StopIdsLost, Verdict.FAIL),
+        (StopIdsShared, Verdict.FAIL),
+    ],
+)
+def test_stop_token_ids_end_the_answer_they_belong_to(
+    run_checks: RunChecks, server: type[FakeServer], verdict: Verdict
+) -> None:
+    (result,) = run_checks(server, "LEN-11").results
+    assert result.verdict is verdict, result.reason
