@@ -107,12 +107,10 @@ def prove(
         for index, prompt in enumerate(prompts):
             answer = rule.generate(prompt, answer_tokens)
             ids = [*prompt, *answer.token_ids]
-            logits = model(torch.tensor([ids])).logits[0].float()
-            best = logits.topk(2)
-            wrong = best.indices[:, 0] != torch.tensor(rule.followers(ids))
-            margin = min(margin, float((best.values[:, 0] - best.values[:, 1]).min()))
+            wrong, smallest = _forward(model, rule, ids)
+            margin = min(margin, smallest)
             positions += len(ids)
-            wrong_positions += int(wrong.sum())
+            wrong_positions += wrong
             if index % generate_every == 0:
                 made = model.generate(
                     torch.tensor([prompt]), max_new_tokens=answer_tokens, do_sample=False
@@ -131,6 +129,15 @@ def prove(
         margin,
         largest[0],
     )
+
+
+def _forward(model: Any, rule: Rule, ids: Sequence[int]) -> tuple[int, float]:
+    """Positions whose likeliest token is not the rule's, and the smallest lead of a likeliest one."""
+    import torch
+
+    best = model(torch.tensor([ids])).logits[0].float().topk(2)
+    wrong = best.indices[:, 0] != torch.tensor(rule.followers(ids))
+    return int(wrong.sum()), float((best.values[:, 0] - best.values[:, 1]).min())
 
 
 def _round_matrices(model: Any, name: str) -> None:
