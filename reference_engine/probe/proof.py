@@ -108,8 +108,7 @@ def prove(
             answer = rule.generate(prompt, answer_tokens)
             ids = [*prompt, *answer.token_ids]
             wrong, smallest = _forward(model, rule, ids)
-            margin = min(margin, smallest)
-            positions += len(ids)
+            margin, positions = min(margin, smallest), positions + len(ids)
             wrong_positions += wrong
             if index % generate_every == 0:
                 made = model.generate(
@@ -132,7 +131,7 @@ def prove(
 
 
 def _forward(model: Any, rule: Rule, ids: Sequence[int]) -> tuple[int, float]:
-    """Positions whose likeliest token is not the rule's, and the smallest lead of a likeliest one."""
+    """How many likeliest tokens are not the rule's, and the smallest lead of a likeliest one."""
     import torch
 
     best = model(torch.tensor([ids])).logits[0].float().topk(2)
