@@ -181,13 +181,21 @@ class Generation:
         reason: FinishReason,
         error: str | None = None,
     ) -> list[TokenEvent]:
+        """End these open choices without a token. The sequence of choice 0 goes on while it still
+        computes the prompt for choices that stay open.
+        """
         request_id = live.request.request_id
+        if not live.open_choices.difference(choices):
+            ended = list(live.sequences.values())
+        elif len(live.sequences) == 1:
+            ended = []
+        else:
+            ended = [live.sequences[choice] for choice in choices]
+        for sequence in ended:
+            if not sequence.finished:
+                self._scheduler.finish(sequence)
         events = []
         for choice in choices:
-            sequence = live.sequences.get(choice)
-            needed = choice == 0 and len(live.sequences) == 1 and len(live.open_choices) > 1
-            if sequence is not None and not needed:
-                self._scheduler.finish(sequence)
             self._close(live, choice)
             events.append(TokenEvent(request_id, choice, None, finish_reason=reason, error=error))
         return events

@@ -67,6 +67,24 @@ def test_cancelling_one_choice_leaves_the_others() -> None:
     assert engine.stats().pages_used == 0
 
 
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_cancelling_all_choices_at_any_moment_leaves_nothing(steps: int, one_by_one: bool) -> None:
+    """While it waits, in the middle of its prompt, and after its choices have begun."""
+    engine = Engine(tiny_model(), EngineConfig(token_budget=8, page_size=8, num_pages=40))
+    engine.submit(Request("r", tuple(range(3, 27)), SamplingParams(n=3, max_tokens=9, seed=1)))
+    events = [event for _ in range(steps) for event in engine.step()]
+    for choice in range(3) if one_by_one else [None]:
+        assert engine.cancel("r", choice)
+    assert engine.stats().running + engine.stats().waiting == 0
+    while engine.has_work:
+        events += engine.step()
+    answers = collect(events)
+    assert {a.finish_reason for a in answers.values()} == {FinishReason.CANCELLED}
+    assert len(answers) == 3
+    assert engine.stats().pages_used == 0
+
+
 def test_counters_follow_the_formulas() -> None:
     """KV bytes per token, work with and without the cache, and padding that was not spent."""
     engine = Engine(tiny_model(), EngineConfig(token_budget=64, prefix_caching=False))
