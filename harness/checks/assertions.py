@@ -6,7 +6,7 @@ reported with expected, actual and the place of the first difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from harness.oracles.oracle import first_difference
@@ -16,7 +16,10 @@ REFUSAL_S: Final = 5.0
 
 
 class PropertyBroken(AssertionError):
-    """The checked sentence does not hold."""
+    """The checked sentence does not hold.
+
+    ``guess`` is the likely cause, or what finds it: shrinking discards most failures unexplained.
+    """
 
     def __init__(
         self,
@@ -26,7 +29,7 @@ class PropertyBroken(AssertionError):
         expected: Any = None,
         actual: Any = None,
         first_difference: int | None = None,
-        guess: str | None = None,
+        guess: str | Callable[[], str | None] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message

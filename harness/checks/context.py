@@ -239,7 +239,7 @@ class CheckContext:
                 expected=judgement.expected,
                 actual=judgement.actual,
                 first_difference=judgement.first_difference,
-                guess=judgement.guess,
+                guess=judgement.explain,
             )
 
     async def assert_same_answer(self, first: RequestTranscript, second: RequestTranscript) -> None:

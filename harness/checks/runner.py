@@ -45,6 +45,7 @@ class _Search:
     tally: Tally = field(default_factory=Tally)
     smallest: Failure | None = None
     weight: tuple[int, int] | None = None
+    guess: str | Callable[[], str | None] | None = None
     started_s: float = field(default_factory=time.monotonic)
     failed_s: float | None = None
     runs_since_failure: int = 0
@@ -85,19 +86,24 @@ class _Search:
         )
         if self.weight is not None and weight >= self.weight:
             return
-        self.weight = weight
+        self.weight, self.guess = weight, error.guess
         self.smallest = Failure(
             sentence=self.check.sentence,
             request_key=error.request_key,
             expected=_plain(error.expected),
             actual=_plain(error.actual),
             first_difference=error.first_difference,
-            guess=error.guess,
             workload=workloads[-1] if workloads else None,
             detail=error.message,
             draws=list(context.draws.recorded),
             earlier=workloads[:-1],
         )
+
+    def explained(self) -> Failure | None:
+        """The smallest failure, with the guess at its cause."""
+        if self.smallest is not None:
+            self.smallest.guess = self.guess() if callable(self.guess) else self.guess
+        return self.smallest
 
 
 def run_check(check: Check, session: Session, call: Call) -> CheckResult:
@@ -126,6 +132,7 @@ def run_check(check: Check, session: Session, call: Call) -> CheckResult:
         _confirm(search, search.smallest)
         result.verdict, result.reason = Verdict.FAIL, search.smallest.detail
         result.failures = [search.smallest]
+        search.explained()
     elif result.verdict is Verdict.PASS:
         _weigh_evidence(result, check, search.tally)
     result.evidence = dict(search.tally.evidence) | {"examples": float(search.examples)}
@@ -148,7 +155,7 @@ def replay_check(check: Check, session: Session, call: Call, draws: list[Any]) -
     try:
         search.example(RecordedDraws(draws))
     except PropertyBroken:
-        return search.smallest
+        return search.explained()
     return None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -46,6 +46,8 @@ class Judgement:
     """An answer compared. ``first_difference`` is a token index, or a character of a text.
 
     ``gap`` is the logit or logprob distance to the right token where the oracle measures one.
+    ``explain`` guesses at the cause; it may take longer than the judgement itself, so it is called
+    only for a failure that is shown to somebody.
     """
 
     agreement: Agreement
@@ -53,7 +55,12 @@ class Judgement:
     actual: Sequence[int] | str | None = None
     first_difference: int | None = None
     gap: float | None = None
-    guess: str | None = None
+    explain: Callable[[], str | None] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def guess(self) -> str | None:
+        """The likely cause, None where there is no idea."""
+        return self.explain() if self.explain is not None else None
 
 
 class Oracle(Protocol):

@@ -124,13 +124,14 @@ class ProbeOracle:
         difference = where_differs(right, given)
         if difference is None:
             return Judgement(Agreement.EXACT, right, given)
-        guess = None
-        if not isinstance(given, str) and expected.token_ids is not None:
+
+        def explain() -> str | None:
+            if isinstance(given, str) or expected.token_ids is None:
+                return None
             prompts = [self.prompt_ids(n) for n in neighbours if n.messages is None]
-            guess = diagnose(
-                self.rule, self.prompt_ids(request), expected.token_ids, given, prompts
-            )
-        return Judgement(Agreement.DIVERGENCE, right, given, difference, guess=guess)
+            return diagnose(self.rule, self.prompt_ids(request), expected.token_ids, given, prompts)
+
+        return Judgement(Agreement.DIVERGENCE, right, given, difference, explain=explain)
 
     def compare(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
         """Equal or not: a probe knows no near-ties."""

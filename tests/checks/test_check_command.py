@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import http.server
 import json
+import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.checks.budget import BUDGETS
 from harness.cli.app import main
 from harness.cli.errors import ExitStatus
 from harness.mutants.thread_server import thread_server
 from harness.targets.launch import launched, own_server
-from reference_engine.model import LoadedModel, load_model
-from reference_engine.probe import VARIANTS, export_probe
+from reference_engine.model import LoadedModel
+from reference_engine.probe import VARIANTS
 
 
 def _status(*arguments: str) -> int:
@@ -28,14 +31,11 @@ def _status(*arguments: str) -> int:
 EOS = VARIANTS["eos"]
 
 
-@pytest.fixture(scope="module")
-def probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_probe(EOS, tmp_path_factory.mktemp("probe") / "eos")
-
-
-@pytest.fixture(scope="module")
-def model(probe_folder: Path) -> LoadedModel:
-    return load_model(probe_folder)
+@pytest.fixture
+def found_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick budget, ended by counts and not by time, and with hardly any shrinking."""
+    quick = replace(BUDGETS["quick"], check_s=math.inf, shrink_s=math.inf, shrink_runs=2)
+    monkeypatch.setitem(BUDGETS, "quick", quick)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -49,6 +49,7 @@ def test_a_healthy_server_of_its_own_process_passes(probe_folder: Path, tmp_path
     assert document["verdicts"][0]["evidence"]["interleaved_pairs"] >= 1
 
 
+@pytest.mark.usefixtures("found_is_enough")
 @pytest.mark.parametrize(
     ("fault", "checks"),
     [

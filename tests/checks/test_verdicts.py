@@ -41,7 +41,7 @@ def test_a_right_server_fails_nothing(run_checks: RunChecks) -> None:
 def test_a_wrong_server_fails_the_chapter_it_breaks(
     run_checks: RunChecks, server: type[FakeServer], chapter: str
 ) -> None:
-    report = run_checks(server, chapter)
+    report = run_checks(server, chapter, shrink_runs=4)
     failed = [r for r in report.results if r.verdict is Verdict.FAIL]
     assert failed, f"{server.__name__} passed {chapter}"
     for result in failed:
@@ -75,7 +75,7 @@ def test_a_missing_capability_is_unsupported_with_its_reason(run_checks: RunChec
 
 
 def test_the_same_seed_sends_the_same_requests(run_checks: RunChecks) -> None:
-    first, second = (run_checks(NeighbourVisible, "EQV-2,ISO-1") for _ in range(2))
+    first, second = (run_checks(NeighbourVisible, "EQV-2,ISO-1", shrink_runs=10) for _ in range(2))
     assert [r.failures[0].to_json("x") for r in first.results] == [
         r.failures[0].to_json("x") for r in second.results
     ]
