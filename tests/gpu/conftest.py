@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
 HAS_GPU = torch.cuda.is_available()
-if not HAS_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
