@@ -15,6 +15,10 @@ def checks_page(checks: Sequence[Check]) -> str:
         "",
         f"{len(checks)} checks. This page is made by `isobatch list checks --markdown`.",
         "",
+        "On every pull request: [a GitHub Actions workflow](github_actions_example.yml) starts a "
+        "server, runs the budget `quick`, writes the step summary and uploads the report. With "
+        "pytest: `pytest --pyargs harness.checks --isobatch-url URL -k ISO`.",
+        "",
     ]
     for chapter in Chapter:
         mine = [c for c in checks if c.chapter is chapter]
