@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--isobatch-probe", metavar="NAME", help="the probe it serves: variant or folder"
     )
-    group.addoption("--isobatch-oracle", default="auto", help="auto, probe, reference or self")
+    group.addoption("--isobatch-oracle", default="auto", help="auto, probe or self")
     group.addoption("--isobatch-budget", default="quick", help="quick, standard or exhaustive")
     group.addoption("--isobatch-seed", type=int, default=0, help="the same seed, the same requests")
     group.addoption("--isobatch-xfail", metavar="FILE", help="known failures: ID ISSUE, one a line")

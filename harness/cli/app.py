@@ -7,9 +7,11 @@ A command's module is imported only when the command is run or its help is asked
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -74,21 +76,52 @@ def _title_only() -> None:
     raise AssertionError("a command that was not imported was called")
 
 
-def _no_command() -> None:
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"isobatch {version('isobatch')}")
+        raise typer.Exit
+
+
+def _no_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """The same answer, whatever the batch: check and measure LLM inference servers."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; every expected failure is one line on stderr and a documented status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    # SIGTERM, which `timeout`, CI and containers send, ends a run as Ctrl-C does: results are kept.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         build(argv)(argv, prog_name="isobatch")
+        sys.stdout.flush()
     except UserError as error:
-        print(f"isobatch: {error}", file=sys.stderr)
-        sys.exit(error.status)
+        _end(str(error), error.status)
     except TargetUnusable as error:
-        print(f"isobatch: {error}", file=sys.stderr)
-        sys.exit(ExitStatus.UNUSABLE)
+        _end(str(error), ExitStatus.UNUSABLE)
+    except OSError as error:
+        _close_stdout()
+        place = f"{error.filename}: " if error.filename else ""
+        _end(f"{place}{error.strerror or error}", ExitStatus.UNUSABLE)
     except KeyboardInterrupt:
-        print("isobatch: interrupted", file=sys.stderr)
-        sys.exit(ExitStatus.INTERRUPTED)
+        _end("interrupted", ExitStatus.INTERRUPTED)
+    except SystemExit as ended:  # typer turns the end of a command into one
+        if ended.code == ExitStatus.INTERRUPTED:
+            _end("interrupted", ExitStatus.INTERRUPTED)
+        raise
+
+
+def _end(message: str, status: ExitStatus) -> NoReturn:
+    print(f"isobatch: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _close_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter complains about it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

@@ -32,7 +32,6 @@ def command(
     model: given.Model = None,
     probe: given.Probe = None,
     oracle: given.Oracle = "auto",
-    reference: given.Reference = None,
     only: given.Only = "",
     budget: given.Budget = "quick",
     seed: given.Seed = "0",
@@ -53,9 +52,7 @@ def command(
             server = ServerUnderTest.given(url, model)
         else:
             server = ServerUnderTest.launched(stack, launch, variant, device, url, model)
-        options = suite_options(
-            only, budget, seed, probe or server.probe, oracle, reference or server.reference, params
-        )
+        options = suite_options(only, budget, seed, probe or server.probe, oracle, params)
 
         def open_target() -> HttpTarget:
             return server.target(api_key, headers, params)
@@ -92,7 +89,6 @@ def suite_options(
     seed: str,
     probe: str | None,
     oracle: str,
-    reference: str | None,
     params: dict[str, Any],
 ) -> SuiteOptions:
     """The options as the suite takes them. Raises UserError for what cannot be read."""
@@ -108,7 +104,7 @@ def suite_options(
         checks=selected(only),
         budget=BUDGETS[budget],
         seed=parsed_seed(seed),
-        choice=OracleChoice(oracle, probe, reference),
+        choice=OracleChoice(oracle, probe),
         params=params,
     )
 

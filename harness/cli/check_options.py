@@ -42,16 +42,7 @@ Probe = Annotated[
         rich_help_panel=_JUDGING, help="The probe it serves: a variant's name or its folder."
     ),
 ]
-Oracle = Annotated[
-    str, typer.Option(rich_help_panel=_JUDGING, help="auto, probe, reference or self.")
-]
-Reference = Annotated[
-    str | None,
-    typer.Option(
-        rich_help_panel=_JUDGING,
-        help="Folder of the served checkpoint, for --oracle reference.",
-    ),
-]
+Oracle = Annotated[str, typer.Option(rich_help_panel=_JUDGING, help="auto, probe or self.")]
 Only = Annotated[
     str,
     typer.Option(

@@ -41,16 +41,15 @@ def command(
 
     The status is 0 only if every check passed and every token of the load was right.
     """
-    from rich.console import Console
-
+    from harness.console import plain_console
     from harness.cli.check import ensure_writable, redacted, suite_options
     from harness.cli.demo_run import DemoRun
     from harness.report.page import write_run_page
     from harness.results.run_folder import RunFolder
 
-    console = Console(highlight=False)
+    console = plain_console()
     config = named_variant(variant)
-    options = suite_options(only, "quick", str(seed), variant, "auto", None, {})
+    options = suite_options(only, "quick", str(seed), variant, "auto", {})
     ensure_known_fault(fault)
     ensure_writable(out)
     command_line = ["isobatch", *redacted(sys.argv[1:])]

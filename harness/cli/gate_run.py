@@ -15,6 +15,7 @@ from harness.checks.suite import Progress, run_suite
 from harness.cli.check import ensure_writable, redacted, suite_options
 from harness.cli.errors import ExitStatus, UserError
 from harness.cli.gate_table import percent, print_pair, print_report
+from harness.console import plain_console
 from harness.gate.decision import Outcome
 from harness.gate.guarded_metric import GuardedMetric
 from harness.gate.paired_run import Pair, PairedRun
@@ -47,7 +48,7 @@ class GateRun:
 
     def gate_status(self) -> ExitStatus:
         """Run the gate: 0 equivalent or better, 1 regression, 2 inconclusive."""
-        report = self._run(Console(highlight=False))
+        report = self._run(plain_console())
         return {
             Outcome.REGRESSION: ExitStatus.FAILED,
             Outcome.INCONCLUSIVE: ExitStatus.UNUSABLE,
@@ -55,7 +56,7 @@ class GateRun:
 
     def noise_status(self) -> ExitStatus:
         """Run A/A: 0 when the machine is quiet enough to gate, 1 on a false alarm, else 2."""
-        console = Console(highlight=False)
+        console = plain_console()
         noise = NoiseReport.of(self._run(console))
         if noise.false_alarm:
             console.print("false alarm: the same server was called a regression of itself")
@@ -107,7 +108,7 @@ class GateRun:
         return broken
 
     def _check(self, url: str) -> list[CheckResult]:
-        options = suite_options(self.checks, "quick", str(self.seed), None, "auto", None, {})
+        options = suite_options(self.checks, "quick", str(self.seed), None, "auto", {})
 
         def open_target() -> HttpTarget:
             return HttpTarget(url, model=self.model)

@@ -24,7 +24,7 @@ def command(
     probe: Annotated[
         str | None, typer.Option(help="The probe it serves: a variant's name or its folder.")
     ] = None,
-    oracle: Annotated[str, typer.Option(help="auto, probe, reference or self.")] = "auto",
+    oracle: Annotated[str, typer.Option(help="auto, probe or self.")] = "auto",
     times: Annotated[int, typer.Option(min=1, help="How many times to try.")] = 3,
     curl: Annotated[bool, typer.Option("--curl", help="Print curl lines and stop.")] = False,
     markdown: Annotated[

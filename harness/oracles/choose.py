@@ -26,11 +26,10 @@ _QUESTION_TOKENS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class OracleChoice:
-    """``kind`` is auto, probe, reference or self; ``probe`` a variant's name or a folder."""
+    """``kind`` is auto, probe or self; ``probe`` a variant's name or a folder."""
 
     kind: str = "auto"
     probe: str | None = None
-    reference_model: str | None = None
 
 
 async def choose_oracle(asker: Asker, choice: OracleChoice, model: str | None) -> Oracle:
