@@ -68,8 +68,12 @@ class TextCodec:
         separate = folder / "chat_template.jinja"
         if separate.is_file():
             template = separate.read_text(encoding="utf-8")
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises nothing more special
+            raise ValueError(f"{path} is no tokenizer: {error}; copy it again") from error
         return cls(
-            Tokenizer.from_file(str(path)),
+            tokenizer,
             vocab_size,
             chat_template=template if isinstance(template, str) else None,
             special_texts=_special_texts(config),
@@ -189,7 +193,10 @@ def _byte_alphabet() -> dict[int, str]:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    document = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}; copy it again") from error
     return document if isinstance(document, dict) else {}
 
 

@@ -89,3 +89,11 @@ def test_a_folder_with_a_separate_template(tmp_path: Path) -> None:
 def test_a_folder_without_a_tokenizer_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no tokenizer\.json"):
         TextCodec.load(tmp_path, 300)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_damaged_file_is_named_in_one_sentence(name: str, tmp_path: Path) -> None:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / name).write_text("x")
+    with pytest.raises(ValueError, match=f"{name} is .*copy it again"):
+        TextCodec.load(tmp_path, 300)
