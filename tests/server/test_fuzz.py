@@ -85,25 +85,32 @@ async def _good_stream(
     return answered
 
 
+async def _storm(
+    session: aiohttp.ClientSession, probe: ServedProcess, requests: int, *, seed: int
+) -> tuple[int, int]:
+    """Nasty requests while good streams run; how many were sent, and good answers given."""
+    flooding = asyncio.Event()
+    good = [
+        asyncio.create_task(_good_stream(session, probe.url, stream, flooding))
+        for stream in range(GOOD_STREAMS)
+    ]
+    seen = await _flood(int(probe.url.rsplit(":", 1)[1]), requests, seed=seed)
+    flooding.set()
+    return sum(seen.values()), sum(await asyncio.gather(*good))
+
+
 @pytest.mark.slow
 async def test_two_thousand_nasty_requests_while_good_streams_stay_exact(
     probe: ServedProcess,
 ) -> None:
-    pid, port = probe.process.pid, int(probe.url.rsplit(":", 1)[1])
+    pid = probe.process.pid
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await _flood(port, 200, seed=2)  # warm-up: allocators grow once
+        await _storm(session, probe, 400, seed=2)  # allocators and pages grow on first use
         await until_idle(session, probe.url)
         before_bytes, before_files = resident_bytes(pid), open_files(pid)
-        flooding = asyncio.Event()
-        good = [
-            asyncio.create_task(_good_stream(session, probe.url, seed, flooding))
-            for seed in range(GOOD_STREAMS)
-        ]
-        seen = await _flood(port, 2_000, seed=3)
-        flooding.set()
-        answered = sum(await asyncio.gather(*good))
+        sent, answered = await _storm(session, probe, 2_000, seed=3)
         gauges = await until_idle(session, probe.url)
-        assert sum(seen.values()) == 2_000
+        assert sent == 2_000
         assert answered >= GOOD_STREAMS
         assert gauges["isobatch_kv_pages_used"] == 0
         total = gauges["isobatch_kv_pages_total"]
