@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -95,8 +96,7 @@ def _no_command(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; every expected failure is one line on stderr and a documented status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    # SIGTERM, which `timeout`, CI and containers send, ends a run as Ctrl-C does: results are kept.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         build(argv)(argv, prog_name="isobatch")
         sys.stdout.flush()
@@ -114,6 +114,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if ended.code == ExitStatus.INTERRUPTED:
             _end("interrupted", ExitStatus.INTERRUPTED)
         raise
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM, which `timeout`, CI and containers send, ends a run as Ctrl-C does: results are kept.
+
+    A shell's background job ignores SIGINT, and must end all the same.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _end(message: str, status: ExitStatus) -> NoReturn:

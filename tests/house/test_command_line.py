@@ -55,6 +55,20 @@ def test_a_signal_is_an_interruption(
     assert kept, "the command could keep its results"
 
 
+def test_sigterm_ends_a_background_job_too(
+    run: Callable[[Callable[[], None]], tuple[int, str]],
+) -> None:
+    def command() -> None:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for its jobs
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("SIGTERM did nothing")
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    assert run(command) == (ExitStatus.INTERRUPTED, "isobatch: interrupted\n")
+
+
 def test_what_a_user_can_put_right_is_one_line(
     run: Callable[[Callable[[], None]], tuple[int, str]],
 ) -> None:
