@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM, which `timeout`, CI and containers send, ends a run as Ctrl-C does: results are kept.
+    """SIGTERM, which `timeout`, CI and containers send, ends a run as Ctrl-C does, results kept.
 
     A shell's background job ignores SIGINT, and must end all the same.
     """
