@@ -177,7 +177,7 @@ async def _open(config: pytest.Config) -> Session:
         target = HttpTarget(
             str(option("--isobatch-url")),
             model=option("--isobatch-model"),
-            api_key=os.environ.get("OPENAI_API_KEY"),
+            api_key=os.environ.get("ISOBATCH_API_KEY"),
         )
         return await open_session(target, options)
     except (TargetUnusable, UserError) as error:

@@ -41,7 +41,11 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
                 raise ValueError(f"{path}: no known trace format; its first line is {first[:80]!r}")
             lines = itertools.chain([first], file)
             rows = list(itertools.islice(_rows(path, lines, reader), limit))
-    except (OSError, UnicodeDecodeError, gzip.BadGzipFile) as error:
+    except OSError as error:  # a damaged .gz too; the text of others would name the path again
+        raise ValueError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
+    except (EOFError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     return from_rows(path.name, rows)
 

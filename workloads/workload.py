@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -109,12 +109,17 @@ class Workload:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote. Raises ValueError with the place of the first mistake."""
+        if not isinstance(document, Mapping):
+            raise ValueError("a JSON object is expected")
         if document.get("format") != FORMAT:
             raise ValueError(
                 f"not a workload: format is {document.get('format')!r}, not {FORMAT!r}"
             )
+        rows = document.get("requests", ())
+        if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+            raise ValueError("requests: a list of JSON objects is expected")
         requests = []
-        for index, row in enumerate(document.get("requests", ())):
+        for index, row in enumerate(rows):
             try:
                 requests.append(_request_from_json(row))
             except (TypeError, KeyError, ValueError) as error:

@@ -29,16 +29,15 @@ def command(
     Exit status 1 if chunked prefill changed an answer.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by torch when it is imported
-    from rich.console import Console
-
     from harness.article.article_run import find_out, write_article
     from harness.article.page import ARTICLE_FILE
     from harness.cli.check import ensure_writable
+    from harness.console import plain_console
     from harness.results.run_folder import RunFolder
     from reference_engine.model import ModelRefused, load_model
     from reference_engine.probe import VARIANTS, export_probe
 
-    console = Console(highlight=False)
+    console = plain_console()
     ensure_writable(out)
     with TemporaryDirectory(prefix="isobatch-") as scratch:
         probe = VARIANTS["plain"]

@@ -74,6 +74,6 @@ Header = Annotated[
 ApiKey = Annotated[
     str | None,
     typer.Option(
-        rich_help_panel=_REQUESTS, envvar="OPENAI_API_KEY", help="Sent as a bearer token."
+        rich_help_panel=_REQUESTS, envvar="ISOBATCH_API_KEY", help="Sent as a bearer token."
     ),
 ]

@@ -41,9 +41,9 @@ def command(
 
     The status is 0 only if every check passed and every token of the load was right.
     """
-    from harness.console import plain_console
     from harness.cli.check import ensure_writable, redacted, suite_options
     from harness.cli.demo_run import DemoRun
+    from harness.console import plain_console
     from harness.report.page import write_run_page
     from harness.results.run_folder import RunFolder
 

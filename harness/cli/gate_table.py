@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from harness.console import plain_console
 from harness.gate.decision import Outcome
 from harness.gate.paired_run import Pair
 from harness.gate.report import GateReport
@@ -48,14 +50,13 @@ def print_report(console: Console, report: GateReport) -> None:
             percent(d.slowdown),
             f"{percent(d.low)} to {percent(d.high)}",
             "\N{EN DASH}" if d.noise is None else f"{d.noise:.1%}",
-            f"[{_COLOURS[d.outcome]}]{d.outcome.value}[/]",
+            Text(d.outcome.value, _COLOURS[d.outcome]),
         )
     console.print(table)
-    console.print(
-        f"[{_COLOURS[report.outcome]}]{report.outcome.value}[/] over {report.pairs} pairs"
-    )
+    outcome = (report.outcome.value, _COLOURS[report.outcome])
+    console.print(Text.assemble(outcome, f" over {report.pairs} pairs"))
     for reason in report.reasons:
-        console.print(f"  {reason}", markup=False)
+        console.print(f"  {reason}")
 
 
 def print_rates(rates: Mapping[tuple[str, float], Rates], pairs: int) -> None:
@@ -65,12 +66,12 @@ def print_rates(rates: Mapping[tuple[str, float], Rates], pairs: int) -> None:
         table.add_column(title, justify="left" if title == "noise" else "right")
     for (noise, slowdown), found in rates.items():
         table.add_row(noise, f"{slowdown:.0%}", *(f"{found[o]:.1%}" for o in Outcome))
-    Console(highlight=False).print(table)
+    plain_console().print(table)
 
 
 def print_comparison(comparison: Comparison) -> None:
     """Stored runs side by side, and that this is no gate."""
-    console = Console(highlight=False)
+    console = plain_console()
     table = Table(show_edge=False, pad_edge=False)
     for title in ("metric", "base", "head", "slowdown", "bounds"):
         table.add_column(title, justify="left" if title == "metric" else "right")
@@ -81,7 +82,7 @@ def print_comparison(comparison: Comparison) -> None:
     if comparison.broken:
         console.print(f"checks that broke: {', '.join(comparison.broken)}")
     for caveat in comparison.caveats:
-        console.print(f"caveat: {caveat}", markup=False)
+        console.print(f"caveat: {caveat}")
     console.print(
         f"{comparison.outcome.value}: two stored runs, no paired gate; run"
         " `isobatch gate --base ... --head ...` on one machine to decide"

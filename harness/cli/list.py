@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from harness.console import plain_console
 
 app = typer.Typer(help="List the checks, faults, presets and probe variants.", no_args_is_help=True)
 
@@ -63,7 +64,7 @@ def presets() -> None:
 
 def _print(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """A table on a terminal, tab-separated lines elsewhere."""
-    console = Console()
+    console = plain_console(highlight=True)
     if not console.is_terminal:
         for row in rows:
             print("\t".join(row))

@@ -25,8 +25,7 @@ def command(
 
     The numbers are those that the run itself reported; with --slo, goodput under other objectives.
     """
-    from rich.console import Console
-
+    from harness.console import plain_console
     from harness.metrics.metric_table import print_metrics
     from harness.metrics.row_files import read_requests
     from harness.metrics.slo import Slo
@@ -50,4 +49,4 @@ def command(
     if as_json:
         print(json.dumps(rows, indent=1))
     else:
-        print_metrics(Console(), rows, str(path))
+        print_metrics(plain_console(highlight=True), rows, str(path))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from harness.cli.errors import ExitStatus, UserError
+from harness.console import plain_console
 
 FORMAT: Final = "isobatch.probe-proof/1"
 _HEADINGS: Final = (
@@ -49,7 +49,7 @@ def command(
     variants = _several(variant, tuple(VARIANTS), "probe variant")
     dtypes = _several(dtype, DTYPES, "dtype")
     _several(weights, ("stored", "Q8_0", "Q5_0", "Q4_0"), "kind of weights")
-    console = Console()
+    console = plain_console(highlight=True)
     table, proofs = Table(*_HEADINGS), []
     for name in variants:
         config = VARIANTS[name]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from harness.cli.errors import UserError
+from harness.console import plain_console
 
 if TYPE_CHECKING:
     from reference_engine.probe import ProbeConfig
@@ -47,7 +47,7 @@ def command(
     if prompts not in ("balanced", "random"):
         raise UserError(f"--prompts {prompts!r}: choose balanced or random")
     chosen = _chosen(config, faults)
-    console = Console()
+    console = plain_console(highlight=True)
     found = []
     for detection in measure(
         config,

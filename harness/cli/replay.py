@@ -31,7 +31,7 @@ def command(
         bool, typer.Option("--markdown", help="Print a bug report and stop.")
     ] = False,
     api_key: Annotated[
-        str | None, typer.Option(envvar="OPENAI_API_KEY", help="Sent as a bearer token.")
+        str | None, typer.Option(envvar="ISOBATCH_API_KEY", help="Sent as a bearer token.")
     ] = None,
 ) -> None:
     """Run a failing workload again, or print it as curl lines or as a bug report.
@@ -60,7 +60,7 @@ def read_document(file: Path) -> dict[str, Any]:
         Workload.from_json(document)
     except OSError as error:
         raise UserError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise UserError(f"{file} is no workload that can be replayed: {error}") from None
     return dict(document)
 
@@ -102,6 +102,8 @@ def _replayed(
 ) -> int:
     """Run it ``times`` times and print each outcome; how many failed."""
     from harness.checks.suite import SuiteOptions, open_session
+    from harness.cli.server_under_test import LONGEST_REQUEST_S
+    from harness.client.limits import Limits
     from harness.oracles.choose import OracleChoice
     from harness.targets.http import HttpTarget
 
@@ -109,7 +111,8 @@ def _replayed(
     with asyncio.Runner() as loop:
 
         async def opened() -> Session:
-            target = HttpTarget(url, model=model, api_key=api_key)
+            limits = Limits(total_s=LONGEST_REQUEST_S)
+            target = HttpTarget(url, model=model, api_key=api_key, limits=limits)
             return await open_session(target, SuiteOptions((), choice=OracleChoice(oracle, probe)))
 
         session = loop.run(opened())

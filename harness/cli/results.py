@@ -79,8 +79,11 @@ def index(
 
     try:
         print(write_index(folder))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise UserError(str(error)) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"cannot index {folder}: {reason}") from None
 
 
 @app.command()

@@ -72,12 +72,11 @@ def _print_json(levels: list[Level], judged: list[ScenarioResult]) -> None:
 
 
 def _print_table(levels: list[Level], judged: list[ScenarioResult]) -> None:
-    from rich.console import Console
-
+    from harness.console import plain_console
     from harness.load.selftest import best_rate
     from harness.load.selftest_table import level_table
 
-    console = Console()
+    console = plain_console(highlight=True)
     console.print(level_table(levels))
     rate = best_rate(levels)
     if rate is None:

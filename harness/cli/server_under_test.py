@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from harness.targets.http import HttpTarget
 
 DEFAULT_MODEL = "probe:eos"
+LONGEST_REQUEST_S = 180.0
+"""What a check asks for is short: a stream that still goes on after this will not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,14 @@ class ServerUnderTest:
         self, api_key: str | None, headers: Mapping[str, str], params: Mapping[str, Any]
     ) -> HttpTarget:
         """A new target for it."""
+        from harness.client.limits import Limits
         from harness.targets.http import HttpTarget
 
         return HttpTarget(
-            self.url, model=self.model, api_key=api_key, headers=headers, extra_params=params
+            self.url,
+            model=self.model,
+            api_key=api_key,
+            headers=headers,
+            extra_params=params,
+            limits=Limits(total_s=LONGEST_REQUEST_S),
         )

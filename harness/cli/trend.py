@@ -22,10 +22,9 @@ def command(
     A series is one server, model, workload and client machine; it needs eight runs. Exit status 1
     when the latest change of any series is for the worse.
     """
-    from rich.console import Console
-
     from harness.cli.gate import parsed_metrics
     from harness.cli.gate_table import percent
+    from harness.console import plain_console
     from harness.gate.trend import MIN_RUNS, changes, series
     from harness.leaderboard.standings import read_standings
 
@@ -34,7 +33,7 @@ def command(
         documents = [run.document for run in read_standings(results).runs]
     except OSError as error:
         raise UserError(str(error)) from None
-    console = Console(highlight=False)
+    console = plain_console()
     long_enough, worse = 0, False
     for guarded in metrics:
         for key, points in series(documents, guarded).items():
@@ -43,10 +42,10 @@ def command(
             long_enough += 1
             found = changes(points, guarded)
             name = f"{key.server} {key.model} {guarded.name}: {len(points)} runs"
-            console.print(f"{name}, {len(found)} changes", markup=False)
+            console.print(f"{name}, {len(found)} changes")
             for change in found:
                 where = f"{change.first.started_at} {change.first.run_id} {change.first.version}"
-                console.print(f"  {percent(change.slowdown)} from {where}", markup=False)
+                console.print(f"  {percent(change.slowdown)} from {where}")
             worse = worse or bool(found and found[-1].slowdown > 0)
     if not long_enough:
         raise UserError(f"no series in {results} has {MIN_RUNS} runs; a trend needs that many")

@@ -16,6 +16,7 @@ from rich.text import Text
 from harness.checks import suite
 from harness.checks.registry import Check
 from harness.checks.session import Session
+from harness.console import plain_console
 from harness.verdict import CheckResult, Failure, Verdict
 
 _COLOURS: Final = {
@@ -32,7 +33,7 @@ class VerdictTable:
     """A progress bar and a line a check on a terminal; plain lines elsewhere."""
 
     def __init__(self, checks: Sequence[Check], console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or plain_console()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

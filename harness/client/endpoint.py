@@ -22,7 +22,14 @@ class Endpoint:
     @classmethod
     def parse(cls, url: str) -> Self:
         """Read a URL with or without its scheme and its ``/v1``. Raises TargetUnusable."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if not url.strip():
+            raise TargetUnusable("the URL is empty: give one such as http://host:8000")
+        if not url.isprintable() or " " in url:
+            raise TargetUnusable(f"{url!r}: a URL holds no spaces and no control characters")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+        except ValueError as error:
+            raise TargetUnusable(f"{url}: not a URL: {error}") from None
         if parts.scheme not in ("http", "https"):
             raise TargetUnusable(f"{url}: the URL must begin with http:// or https://")
         try:
@@ -31,6 +38,8 @@ class Endpoint:
             raise TargetUnusable(f"{url}: the port is not a number from 1 to 65535") from None
         if not parts.hostname:
             raise TargetUnusable(f"{url}: the URL names no host")
+        if not (parts.hostname + parts.path).isascii():
+            raise TargetUnusable(f"{url}: write the URL in ASCII: punycode hosts, %-escaped paths")
         tls = parts.scheme == "https"
         path = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.hostname, port or (443 if tls else 80), tls, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,10 +11,13 @@ from typing import Any, Final
 import orjson
 
 from harness.client.endpoint import Endpoint
+from harness.targets.target import TargetUnusable
 from workloads.workload import WorkloadRequest
 
 COMPLETIONS: Final = "/v1/completions"
 CHAT: Final = "/v1/chat/completions"
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class Caller:
 
     ``extra_params`` are added to each body unless the request sets them itself; a parameter whose
     value is None is left out, so a request can remove one. ``include_usage`` asks a stream for its
-    usage chunk, ``return_token_ids`` for token ids under the name vLLM gave that field.
+    usage chunk, ``return_token_ids`` for token ids under the name vLLM gave that field. Raises
+    TargetUnusable for a key or a header that HTTP cannot carry (RFC 9110, 5.1 and 5.5).
     """
 
     endpoint: Endpoint
@@ -33,6 +38,20 @@ class Caller:
     include_usage: bool = True
     return_token_ids: bool = True
     _heads: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be sent, or would be read as another header or another request."""
+        if self.api_key is not None and not _VALUE.fullmatch(self.api_key):
+            raise TargetUnusable(
+                "the API key holds characters that no HTTP header can carry: printable ASCII only"
+            )
+        for name, value in self.headers.items():
+            if not _NAME.fullmatch(name):
+                raise TargetUnusable(f"{name!r} is no name of an HTTP header")
+            if not _VALUE.fullmatch(value):
+                raise TargetUnusable(
+                    f"the value of header {name} is not printable ASCII on one line"
+                )
 
     def payload(self, request: WorkloadRequest) -> bytes:
         """The HTTP request, head and body."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from rich.text import Text
 
+from harness.console import plain_console
 from harness.load.bench_run import BenchOutcome
 from harness.metrics.metric_table import print_metrics
 
 
 def print_outcome(outcome: BenchOutcome) -> None:
     """The metrics, whether the client kept up, and where it was all written."""
-    console = Console()
+    console = plain_console(highlight=True)
     print_metrics(console, outcome.rows, f"{outcome.model}, {outcome.load.title}")
     health = outcome.health
     if health.valid:
@@ -24,7 +25,7 @@ def print_outcome(outcome: BenchOutcome) -> None:
             highlight=False,
         )
     for reason in health.reasons:
-        console.print(f"[bold red]INVALID[/]: {reason}", highlight=False)
+        console.print(Text.assemble(("INVALID", "bold red"), f": {reason}"))
     if outcome.page is not None:
         console.print(f"page: {outcome.page}", highlight=False, soft_wrap=True)
     console.print(f"run folder: {outcome.folder}", highlight=False, soft_wrap=True)

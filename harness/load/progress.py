@@ -8,10 +8,10 @@ from statistics import median
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
+from harness.console import plain_console
 from harness.metrics.samples import one_value
 from harness.transcript import RequestTranscript
 
@@ -26,7 +26,7 @@ class Progress:
     """
 
     def __init__(self, total: int, *, quiet: bool = False) -> None:
-        console = Console(stderr=True)
+        console = plain_console(stderr=True)
         self._show = console.is_terminal and not quiet
         self._bar = RichProgress(
             TextColumn("requests"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness.results.document import MetricRow
 
@@ -27,7 +28,7 @@ def print_metrics(console: Console, rows: Sequence[MetricRow], title: str) -> No
     """Latencies in milliseconds, then rates, counts and ledgers; a dash where undefined."""
     window = "steady" if any(r["window"] == "steady" for r in rows) else "whole"
     found = {(r["id"], r["statistic"]): r for r in rows if r["window"] == window}
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(title), title_justify="left")
     table.add_column(f"{window} window, ms")
     for statistic in _STATISTICS:
         table.add_column(statistic, justify="right")
@@ -41,11 +42,13 @@ def print_metrics(console: Console, rows: Sequence[MetricRow], title: str) -> No
     for metric in _RATES:
         row = found.get((metric, "value"))
         if row is not None and row["value"] is not None:
-            console.print(f"{metric:26} {row['value']:.1f} {row['unit']}", highlight=False)
+            console.print(
+                f"{metric:26} {row['value']:.1f} {row['unit']}", highlight=False, markup=False
+            )
     for row in rows:
         if row["window"] is None and row["value"] is not None:
             note = f"  ({row['note']})" if row.get("note") else ""
-            console.print(f"{row['id']:26} {row['value']:g}{note}", highlight=False)
+            console.print(f"{row['id']:26} {row['value']:g}{note}", highlight=False, markup=False)
 
 
 def _milliseconds(row: MetricRow | None) -> str:

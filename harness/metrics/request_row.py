@@ -36,6 +36,8 @@ def to_row(request: RequestTranscript) -> dict[str, Any]:
 
 def from_row(row: Mapping[str, Any]) -> RequestTranscript:
     """Read what `to_row` wrote. Raises ValueError with one sentence."""
+    if not isinstance(row, Mapping):
+        raise ValueError("not a request row: a JSON object is expected")
     try:
         request = RequestTranscript(row["key"], Ending(row["ending"]), row["t_due_s"])
         for name in _PLAIN:
@@ -45,6 +47,8 @@ def from_row(row: Mapping[str, Any]) -> RequestTranscript:
         for index, choice in row.get("choices", {}).items():
             chunks = [TokenChunk(float(t_s), tokens=tokens) for t_s, tokens in choice["chunks"]]
             request.choices[int(index)] = ChoiceTranscript(chunks, list(choice["finish_reasons"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise ValueError(f"not a request row: it has no {error.args[0]!r}") from None
+    except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"not a request row: {error}") from None
     return request

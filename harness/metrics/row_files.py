@@ -55,7 +55,11 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     yield number, json.loads(line)
                 except json.JSONDecodeError as error:
                     raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
-    except (OSError, UnicodeDecodeError, zstandard.ZstdError) as error:
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
+    except (UnicodeDecodeError, zstandard.ZstdError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
 
 

@@ -27,8 +27,13 @@ def build_index(folder: Path) -> dict[str, Any]:
 
 
 def write_index(folder: Path) -> Path:
-    """Write the index beside the runs."""
-    text = json.dumps(build_index(folder), indent=1, ensure_ascii=False) + "\n"
+    """Write the index beside the runs. Raises ValueError where there is no run, OSError."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder")
+    found = build_index(folder)
+    if not found["runs"]:
+        raise ValueError(f"there is no run in {folder}")
+    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     write_atomically(folder / INDEX_FILE, text.encode())
     return folder / INDEX_FILE
 

@@ -23,7 +23,7 @@ class HttpTarget:
     ``model`` is the model id to ask for; without it `/v1/models` is asked and must name exactly
     one. ``extra_params`` go into every request body. ``return_token_ids`` and ``include_usage``
     can be switched off for servers that refuse those fields. Create and use it inside one running
-    event loop. Raises TargetUnusable where the URL cannot be read.
+    event loop. Raises TargetUnusable where the URL cannot be read, or a key or header not be sent.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class HttpTarget:
         self._return_token_ids = return_token_ids
         self._include_usage = include_usage
         self._verify_tls = verify_tls
+        self.caller()  # refuses a bad key or header now, not at the first request
         raise_descriptor_limit()
         self.pool = ConnectionPool(self.endpoint, self.limits, verify_tls=verify_tls)
 

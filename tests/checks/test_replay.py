@@ -73,7 +73,13 @@ def test_the_bug_report_says_what_is_and_what_should_be(run_checks: RunChecks) -
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("nonsense", "no workload"), ("{}", "no workload"), ('{"format": 1}', "no workload")],
+    [
+        ("nonsense", "no workload"),
+        ("{}", "no workload"),
+        ('{"format": 1}', "no workload"),
+        ("[1]", "a JSON object is expected"),
+        ('{"format": "isobatch.workload/1", "requests": [1]}', "a list of JSON objects"),
+    ],
 )
 def test_a_file_that_cannot_be_replayed_is_one_line(
     content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

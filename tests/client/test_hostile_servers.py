@@ -166,6 +166,21 @@ async def test_keep_alive_comments_do_not_hold_a_request_for_ever():
     assert "not finished" in (got.error or "")
 
 
+async def test_tokens_that_never_end_are_given_up_in_time_and_those_that_came_are_kept():
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(HEAD)
+        while True:
+            writer.write(chunk(TOKEN))
+            await writer.drain()
+            await asyncio.sleep(0.002)
+
+    got = await ask(babble)
+    assert got.ending is Ending.TIMEOUT
+    assert "not finished 1 s after sending" in (got.error or "")
+    assert len(got.first.token_ids) > 2
+
+
 async def test_a_server_that_says_done_but_holds_the_line_is_complete():
     got = await ask(
         saying(HEAD + chunk(TOKEN) + chunk(DONE), then_close=False), limits=Limits(idle_s=30.0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from harness.metrics.request_row import to_row
 from harness.metrics.row_files import compress, read_requests
@@ -19,3 +22,18 @@ def test_compressed_rows_read_the_same(tmp_path: Path):
     assert not path.exists()
     assert read_requests(packed) == requests
     assert read_requests(tmp_path) == requests
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[1]", "line 1: not a request row: a JSON object is expected"),
+        ("{}", "line 1: not a request row: it has no 'key'"),
+        ('{"key": "a", "ending": "complete", "t_due_s": 0, "choices": []}', "not a request row"),
+    ],
+)
+def test_a_row_of_something_else_is_one_sentence(content: str, says: str, tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(content + "\n")
+    with pytest.raises(ValueError, match=re.escape(says)):
+        read_requests(path)

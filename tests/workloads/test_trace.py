@@ -111,8 +111,10 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, text: str, senten
 
 
 def test_a_missing_file_is_refused_in_one_sentence(tmp_path: Path):
-    with pytest.raises(ValueError, match="cannot be read"):
-        read_trace(tmp_path / "nothing")
+    for name in ("nothing", "nothing.gz"):
+        with pytest.raises(ValueError, match="cannot be read: no such file") as refused:
+            read_trace(tmp_path / name)
+        assert str(refused.value).count("nothing") == 1
 
 
 # Means of the source files, over all their requests.
