@@ -79,7 +79,7 @@ async def same_ids(running: Running) -> object:
     first = asyncio.create_task(running.post(COMPLETIONS, prompt=PROMPT, **call))
     await until(lambda: running.served.host.live_requests == 1)
     second = asyncio.create_task(running.post(COMPLETIONS, prompt=[1, 60], **call))
-    await until(lambda: running.served.ids.live == 2 or first.done())
+    await until(lambda: running.served.host.live_requests == 2 or first.done())
     while not (first.done() and second.done()):
         gate.release()
         await asyncio.sleep(0.002)
