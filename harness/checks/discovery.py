@@ -2,7 +2,8 @@
 
 Each question is one request. A field counts as supported when a request that carries it is
 answered; where a server lets any field through, nonsense included, fields outside the OpenAI API
-count only if they are seen to work, for which the probes and usage give several signs.
+count only if they are seen to work, for which the probes and usage give several signs. A server
+that goes away meanwhile lacks nothing: it is unusable.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any, Final
 from harness.checks.asker import Asker
 from harness.checks.capabilities import Capabilities, Capability
 from harness.checks.gauges import dialect_of
+from harness.checks.presence import UNSAID, plain_ending
 from harness.oracles.oracle import Oracle
 from harness.oracles.probe import ProbeOracle
 from harness.targets.http import HttpTarget
+from harness.targets.target import TargetUnusable
 from harness.transcript import Ending, RequestTranscript
 from workloads.workload import WorkloadRequest
 
@@ -56,7 +59,7 @@ class _Questions:
         content: str = "q",
         stream: bool = True,
     ) -> RequestTranscript:
-        """One small streamed request."""
+        """One small streamed request. Raises TargetUnusable when the server went away over it."""
         prompt = self.oracle.prompt(_PROMPT_TOKENS, f"discovery/{content}")
         params = {"max_tokens": _MAX_TOKENS, "temperature": 0, **(fields or {})}
         request = WorkloadRequest(
@@ -66,7 +69,18 @@ class _Questions:
             params=params,
             stream=stream,
         )
-        return await self.asker.one(request, "discovery")
+        answer = await self.asker.one(request, "discovery")
+        if answer.ending in UNSAID:
+            await self._ensure_there(", ".join(fields or ("a plain question",)), answer)
+        return answer
+
+    async def _ensure_there(self, asked: str, answer: RequestTranscript) -> None:
+        """Raise unless a plain request is answered: some servers hang up on an odd question."""
+        if await plain_ending(self.asker, self.oracle) in UNSAID:
+            raise TargetUnusable(
+                f"the server went away while {asked} was asked: {_reason(answer)}; "
+                "start it again and repeat"
+            )
 
     def found(self, capability: Capability, holds: bool, reason: str = "") -> None:
         """Note the outcome of a question."""
@@ -79,7 +93,10 @@ class _Questions:
 async def discover_capabilities(
     asker: Asker, oracle: Oracle, context_limit: int | None = None
 ) -> Capabilities:
-    """Ask, while nothing else runs. ``context_limit`` is what the server says of its model."""
+    """Ask, while nothing else runs. ``context_limit`` is what the server says of its model.
+
+    Raises TargetUnusable when the server goes away meanwhile.
+    """
     questions = _Questions(asker, oracle)
     plain = await questions.ask()
     _read_plain_answer(questions, plain)

@@ -10,13 +10,14 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from harness.checks.asker import Asker
 from harness.checks.budget import BUDGETS, Budget
 from harness.checks.capabilities import Capabilities
 from harness.checks.dialect import find_dialect
 from harness.checks.discovery import discover_capabilities
+from harness.checks.presence import plain_ending
 from harness.checks.registry import Check
 from harness.checks.runner import run_check
 from harness.checks.session import Session
@@ -24,7 +25,9 @@ from harness.oracles.choose import OracleChoice, choose_oracle
 from harness.targets.target import Target, TargetUnusable
 from harness.transcript import Ending
 from harness.verdict import CheckResult, Verdict
-from workloads.workload import WorkloadRequest
+
+# Verdicts that a dead server can bring about: after one of them it is asked whether it is there.
+_DOUBTFUL: Final = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def run_suite(
 
     Raises TargetUnusable, before any check, when there is nothing to be judged. A
     KeyboardInterrupt passes through: ``progress.finished`` has been told all that was found.
+    Once the server is gone the remaining checks are not run: they are errors, not failures.
     """
     progress = progress or Progress()
     started_s = time.monotonic()
@@ -89,11 +93,15 @@ def run_suite(
             session = loop.run(open_session(target, options))
             progress.opened(session)
             report = SuiteReport(session.oracle.description, session.capabilities, options.seed)
+            gone_during: str | None = None
             for check in options.checks:
                 progress.started(check)
-                result = run_check(check, session, loop.run)
-                if result.verdict is Verdict.FAIL and not loop.run(_still_serves(session)):
-                    result.reason += "; after this the server no longer answers"
+                if gone_during is not None:
+                    result = _not_run(check, gone_during)
+                else:
+                    result = run_check(check, session, loop.run)
+                    if _last_ending(result, session, loop) is Ending.CONNECT_FAILED:
+                        gone_during = check.id
                 report.results.append(result)
                 progress.finished(result)
                 if options.stop_at_failure and report.failed:
@@ -138,7 +146,16 @@ async def _describe(target: Target) -> _Described:
     return _Described(model, int(limit) if isinstance(limit, int) else None)
 
 
-async def _still_serves(session: Session) -> bool:
-    prompt = session.oracle.prompt(4, "still there?")
-    request = WorkloadRequest("r", prompt_text=prompt.text, params={"max_tokens": 1})
-    return (await session.asker.one(request)).ending is Ending.COMPLETE
+def _last_ending(result: CheckResult, session: Session, loop: asyncio.Runner) -> Ending | None:
+    """How a plain request ends after a doubtful verdict, which a failure's reason then tells."""
+    if result.verdict not in _DOUBTFUL:
+        return None
+    ending = loop.run(plain_ending(session.asker, session.oracle))
+    if result.verdict is Verdict.FAIL and ending is not Ending.COMPLETE:
+        result.reason += "; after this the server no longer answers"
+    return ending
+
+
+def _not_run(check: Check, gone_during: str) -> CheckResult:
+    reason = f"the server went away during {gone_during}"
+    return CheckResult(check.id, Verdict.ERROR, check.sentence, reason)

@@ -83,21 +83,27 @@ class DemoRun:
         )
 
     def _load(self, server: LaunchedServer, oracle: ProbeOracle) -> JudgedLoad:
-        """A small opening for the picture of the mask, then the ragged load that is measured."""
+        """A small opening for the picture of the mask, then the ragged load that is measured.
+
+        Raises KeyboardInterrupt after Ctrl-C during the measurement.
+        """
         opening = opening_workload(oracle, self.options.seed)
         ragged = PRESETS["ragged"].build(OraclePrompts(oracle), self.options.seed)
 
-        async def stages() -> tuple[Transcript, Measurement, dict[str, Any]]:
+        async def stages() -> tuple[Transcript, Measurement, dict[str, Any] | None]:
             target = HttpTarget(server.url, model=oracle.config.name)
             try:
                 answers = await target.run(opening)
                 measured = await measure(target, ragged)
             finally:
                 await target.close()
-            return answers, measured, await traced_steps(server.url)
+            traced = None if measured.interrupted else await traced_steps(server.url)
+            return answers, measured, traced
 
         answers, measured, traced = asyncio.run(stages())
         self._record_load({"opening": opening, "ragged": ragged}, measured, traced)
+        if measured.interrupted:
+            raise KeyboardInterrupt  # what had ended is in the run folder
         load = asyncio.run(judged(opening, answers, oracle))
         answers = Transcript({request.key: request for request in measured.requests})
         load.add(asyncio.run(judged(ragged, answers, oracle)))
@@ -105,13 +111,14 @@ class DemoRun:
         return load
 
     def _record_load(
-        self, workloads: dict[str, Workload], measured: Measurement, traced: dict[str, Any]
+        self, workloads: dict[str, Workload], measured: Measurement, traced: dict[str, Any] | None
     ) -> None:
         for name, workload in workloads.items():
             self.run.add_workload(workload, name)
-        facts = {key: traced.get(key) for key in ("token_budget", "page_size")}
-        for step in traced["steps"]:
-            self.run.append("steps", {**step, **facts})
+        if traced is not None:
+            facts = {key: traced.get(key) for key in ("token_budget", "page_size")}
+            for step in traced["steps"]:
+                self.run.append("steps", {**step, **facts})
         for request in measured.requests:
             self.run.append("requests", to_row(request))
         self.run.add_metrics(measured.metrics(workloads["ragged"]))

@@ -7,6 +7,7 @@ both sides, and never the one of an earlier pair, whose prompts a prefix cache w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -81,6 +82,8 @@ class PairedRun:
             measured = await measure(target, workload)
         finally:
             await target.close()
+        if measured.interrupted:
+            raise asyncio.CancelledError  # half a run is no replicate: the cancellation goes on
         failed = sum(r.ending not in (Ending.COMPLETE, Ending.CANCELLED) for r in measured.requests)
         invalid = () if measured.health.valid else tuple(measured.health.reasons)
         return Replicate(measured.metrics(workload), failed, invalid)
