@@ -25,7 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("harness.cli.serve", "Serve a checkpoint with the exact reference engine."),
     "check": ("harness.cli.check", "Check a server against the conformance suite."),
     "replay": ("harness.cli.replay", "Run a failure again, or print it as curl or a bug report."),
-    "mutants": ("harness.cli.mutants", "Prove that the suite catches every known defect."),
+    "mutants": ("harness.cli.mutants", "Show which checks catch each known defect."),
     "bench": ("harness.cli.bench", "Measure a server's TTFT, gaps and throughput under load."),
     "launch": ("harness.cli.launch", "Install and start a server that others wrote."),
     "model": (
