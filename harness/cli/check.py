@@ -57,7 +57,7 @@ def command(
         def open_target() -> HttpTarget:
             return server.target(api_key, headers, params)
 
-        report = run_and_record(server, options, open_target, out)
+        report = run_and_record(server, options, open_target, out, api_key)
     if report.failed:
         raise typer.Exit(ExitStatus.FAILED)
 
@@ -67,6 +67,7 @@ def run_and_record(
     options: SuiteOptions,
     open_target: Callable[[], HttpTarget],
     out: Path,
+    api_key: str | None,
 ) -> SuiteReport:
     """Run the suite, show it, and write its run folder in ``out``."""
     from harness.checks.suite import run_suite
@@ -76,7 +77,9 @@ def run_and_record(
     table = VerdictTable(options.checks)
     with ExitStack() as recording:
         # The folder is made once there is something to judge, so a wrong URL leaves none behind.
-        record = RunRecord(recording, out, redacted(sys.argv), server.url, table, server.facts)
+        record = RunRecord(
+            recording, out, redacted(sys.argv), server.url, table, server.facts, api_key
+        )
         recording.enter_context(table)
         report = run_suite(open_target, options, record.progress())
     table.summary(report, record.folder.path)

@@ -20,7 +20,8 @@ class RunRecord:
     """The run folder, made when the server turns out to be one that can be judged.
 
     ``stack`` closes it: how the block ends is how the run ended. ``folder`` is there once the
-    session is open. ``facts`` are what is known of the server from elsewhere.
+    session is open. ``facts`` are what is known of the server from elsewhere;
+    ``api_key`` is only sent, never written.
     """
 
     folder: RunFolder
@@ -33,6 +34,7 @@ class RunRecord:
         url: str,
         table: VerdictTable,
         facts: Mapping[str, Any] | None = None,
+        api_key: str | None = None,
     ) -> None:
         self._stack = stack
         self._out = out
@@ -40,6 +42,7 @@ class RunRecord:
         self._url = url
         self._table = table
         self._facts = facts or {}
+        self._api_key = api_key
 
     def progress(self) -> Progress:
         """What the suite tells, written and shown."""
@@ -49,7 +52,7 @@ class RunRecord:
         folder = RunFolder.create(self._out, kind="check", command=self._command)
         self.folder = self._stack.enter_context(folder)
         model = getattr(session.target, "model", None)
-        self.folder.set_server(**discover_server(self._url, model=model))
+        self.folder.set_server(**discover_server(self._url, api_key=self._api_key, model=model))
         self.folder.set_server(
             url=self._url, model=model, sources={"url": "given", "model": "discovered"}
         )

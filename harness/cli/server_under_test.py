@@ -21,14 +21,13 @@ LONGEST_REQUEST_S = 180.0
 class ServerUnderTest:
     """Where it is, the model id to ask for, and what is known of it.
 
-    ``probe`` and ``reference`` are the folder of the checkpoint that a launched server serves, the
-    one if it is a probe, the other if it is a trained model. ``facts`` go into the run's document.
+    ``probe`` is the folder of the checkpoint that a launched server serves, if it is a probe.
+    ``facts`` go into the run's document.
     """
 
     url: str
     model: str | None
     probe: str | None = None
-    reference: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -70,12 +69,10 @@ class ServerUnderTest:
         except RecipeInvalid as error:
             raise UserError(str(error)) from None
         folder = str(server.checkpoint.folder)
-        is_probe = server.checkpoint.probe is not None
         return cls(
             server.url,
             server.model_id,
-            probe=folder if is_probe else None,
-            reference=None if is_probe else folder,
+            probe=folder if server.checkpoint.probe is not None else None,
             facts=server.describe(),
         )
 

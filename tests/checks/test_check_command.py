@@ -69,6 +69,22 @@ def test_a_fault_is_caught(
     assert json.loads(replays[0].read_text())["failure"]["draws"]
 
 
+def test_the_server_is_asked_who_it_is_with_the_key_it_wants(
+    model: LoadedModel, probe_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[object] = []
+
+    def discover(_url: str, *, api_key: str | None = None, **_more: object) -> dict[str, object]:
+        keys.append(api_key)
+        return {"sources": {}}
+
+    monkeypatch.setattr("harness.cli.run_record.discover_server", discover)
+    with thread_server(model, probe_folder, EOS.name) as server:
+        options = ("--only", "LEN-2", "--api-key", "sesame", "--out", str(tmp_path))
+        assert _status(server.url, *options) == ExitStatus.OK
+    assert keys == ["sesame"]
+
+
 def test_nothing_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert _status("http://127.0.0.1:9", "--out", str(tmp_path)) == ExitStatus.UNUSABLE
     _one_line(capsys, "cannot be reached")
