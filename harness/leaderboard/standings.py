@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from harness.results.determinism_grade import determinism_grade
 from harness.results.document import (
     MetricRow,
     ResultDocument,
@@ -91,6 +92,11 @@ class ServerRow:
     def failures(self) -> list[VerdictRow]:
         """The checks that failed or broke."""
         return [v for v in self.run.document["verdicts"] if v["verdict"] in BAD]
+
+    @property
+    def grade(self) -> str | None:
+        """The determinism grade that the verdicts support."""
+        return determinism_grade(self.run.document["verdicts"])
 
     @property
     def passed(self) -> int:

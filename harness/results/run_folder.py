@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from harness.cli.errors import UserError
 from harness.results.atomic import write_atomically
+from harness.results.determinism_grade import determinism_grade
 from harness.results.document import (
     FORMAT,
     RESULT_FILE,
@@ -80,6 +81,7 @@ class RunFolder:
         """Record a check's result, its failing workloads as files, and save."""
         failures = [self._failure(result.check_id, i, f) for i, f in enumerate(result.failures)]
         self.document["verdicts"].append(_verdict_row(result, failures))
+        self.document["determinism_grade"] = determinism_grade(self.document["verdicts"])
         self.save()
 
     def add_metrics(self, rows: Iterable[MetricRow]) -> None:
