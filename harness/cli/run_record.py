@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class RunRecord:
 
     def _opened(self, session: Session) -> None:
         folder = RunFolder.create(self._out, kind="check", command=self._command)
+        self._stack.callback(draw_page, folder.path)  # after the folder is closed, however it ends
         self.folder = self._stack.enter_context(folder)
         model = getattr(session.target, "model", None)
         self.folder.set_server(**discover_server(self._url, api_key=self._api_key, model=model))
@@ -66,3 +67,11 @@ class RunRecord:
     def _finished(self, result: CheckResult) -> None:
         self.folder.add_verdict(result)
         self._table.finished(result)
+
+
+def draw_page(folder: Path) -> None:
+    """Write the folder's report.html. A disk without room for it has been told of by then."""
+    from harness.report.page import write_run_page
+
+    with suppress(OSError):
+        write_run_page(folder)

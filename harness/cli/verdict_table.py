@@ -96,7 +96,9 @@ class VerdictTable:
         self.console.print(
             f"{counts}; {report.requests} requests in {report.duration_s:.0f} s; seed {report.seed}"
         )
-        self.console.print(f"written to {folder}")
+        self.console.print(f"written to {folder}", soft_wrap=True)
+        if (folder / "report.html").is_file():
+            self.console.print(f"report   {folder / 'report.html'}", soft_wrap=True)
 
 
 def failure_text(result: CheckResult, failure: Failure, file: Path) -> str:

@@ -15,6 +15,7 @@ import pytest
 from harness.checks.budget import BUDGETS
 from harness.cli.app import main
 from harness.cli.errors import ExitStatus
+from harness.cli.verdict_table import VerdictTable
 from harness.mutants.thread_server import thread_server
 from harness.targets.launch import launched, own_server
 from reference_engine.model import LoadedModel
@@ -67,6 +68,24 @@ def test_a_fault_is_caught(
     replays = list(tmp_path.glob("*/failures/*.json"))
     assert replays, "a failing workload is written for every failure"
     assert json.loads(replays[0].read_text())["failure"]["draws"]
+    (page,) = tmp_path.glob("*/report.html")
+    assert "What failed" in page.read_text()
+
+
+def test_an_interrupted_run_keeps_its_verdicts_and_its_page(
+    model: LoadedModel, probe_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VerdictTable, "finished", interrupted)
+    with thread_server(model, probe_folder, EOS.name) as server:
+        assert _status(server.url, "--only", "LEN-2,LEN-3", "--out", str(tmp_path)) == 130
+    (folder,) = tmp_path.iterdir()
+    document = json.loads((folder / "result.json").read_text())
+    assert document["status"] == "interrupted"
+    assert [v["check_id"] for v in document["verdicts"]] == ["LEN-2"]
+    assert "did not end well: interrupted" in (folder / "report.html").read_text()
 
 
 def test_the_server_is_asked_who_it_is_with_the_key_it_wants(
