@@ -18,8 +18,8 @@ class Ending(StrEnum):
 
     COMPLETE = "complete"
     CANCELLED = "cancelled"  # by this client, as the workload asked
-    REFUSED = "refused"  # 4xx: the server said no
-    SERVER_ERROR = "server-error"  # 5xx or an error event in the stream
+    REFUSED = "refused"  # 4xx, as status or as the stream's first event: the server said no
+    SERVER_ERROR = "server-error"  # 5xx or any other error event in the stream
     CONNECT_FAILED = "connect-failed"
     DISCONNECTED = "disconnected"  # the stream ended without its terminal event
     TIMEOUT = "timeout"

@@ -150,7 +150,7 @@ class AnswerReader:
                 self.transcript.raw.append(DONE)
             return
         if event.event == "error":
-            self.failure = (Ending.SERVER_ERROR, _error_text(event.data))
+            self.failure = self._reported(_reported_error(event.data))
             return
         self._read_json(t_s, event.data)
 
@@ -170,13 +170,21 @@ class AnswerReader:
         except MalformedAnswer as error:
             self.failure = (Ending.PROTOCOL_ERROR, str(error))
         except ServerReportedError as error:
-            self.failure = (Ending.SERVER_ERROR, f"the server reported: {error}")
+            self.failure = self._reported(error)
+
+    def _reported(self, error: ServerReportedError) -> tuple[Ending, str]:
+        """A 4xx before any token is a refusal: vLLM answers 200 before it looks at a prompt."""
+        refused = error.refuses and self.token_events == 0
+        return (
+            Ending.REFUSED if refused else Ending.SERVER_ERROR,
+            f"the server reported: {error}",
+        )
 
 
-def _error_text(data: bytes) -> str:
+def _reported_error(data: bytes) -> ServerReportedError:
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return f"the server reported: {data[:200].decode('utf-8', 'replace')}"
+        return ServerReportedError(data[:200].decode("utf-8", "replace"))
     inner = document.get("error", document) if isinstance(document, dict) else document
-    return f"the server reported: {error_message(inner)}"
+    return ServerReportedError(inner)

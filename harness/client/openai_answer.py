@@ -18,7 +18,15 @@ class MalformedAnswer(Exception):
 
 
 class ServerReportedError(Exception):
-    """An error object where an answer should be; the message is the server's."""
+    """An error object where an answer should be; the message is the server's.
+
+    ``refuses`` says that its code is 4xx: the request was wrong, not the server.
+    """
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(error_message(error))
+        code = error.get("code") if isinstance(error, Mapping) else None
+        self.refuses = isinstance(code, int) and 400 <= code < 500
 
 
 def read_document(document: Any, t_s: float, into: RequestTranscript) -> int:
@@ -30,7 +38,7 @@ def read_document(document: Any, t_s: float, into: RequestTranscript) -> int:
     if not isinstance(document, dict):
         raise MalformedAnswer(f"a JSON object expected, got {_short(document)}")
     if (error := document.get("error")) or document.get("object") == "error":
-        raise ServerReportedError(error_message(error or document))
+        raise ServerReportedError(error or document)
     if isinstance(response_id := document.get("id"), str) and into.response_id is None:
         into.response_id = response_id
     choices = document.get("choices")

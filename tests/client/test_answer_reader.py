@@ -185,3 +185,25 @@ def test_role_and_empty_chunks_bear_no_token_and_an_id_without_text_does():
 def test_raw_events_are_kept_in_order_with_the_terminator():
     documents = [{"choices": [{"index": 0, "text": t}]} for t in "ab"]
     assert read(documents, keep_raw=True).raw == [*documents, "[DONE]"]
+
+
+TOKEN = b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("stream", "ending"),
+    [
+        (b'data: {"error": {"message": "no", "code": 400}}\n\n', Ending.REFUSED),
+        (b'event: error\ndata: {"error": {"message": "no", "code": 422}}\n\n', Ending.REFUSED),
+        (b'data: {"error": {"message": "no", "code": 500}}\n\n', Ending.SERVER_ERROR),
+        (b'data: {"error": {"message": "no", "code": "400"}}\n\n', Ending.SERVER_ERROR),
+        (b'data: {"error": "no"}\n\n', Ending.SERVER_ERROR),
+        (TOKEN + b'data: {"error": {"message": "no", "code": 400}}\n\n', Ending.SERVER_ERROR),
+    ],
+)
+def test_an_error_event_is_a_refusal_if_its_code_is_4xx_and_nothing_came_before(
+    stream: bytes, ending: Ending
+):
+    reader = AnswerReader(RequestTranscript("r", Ending.COMPLETE, 0.0), stream=True, origin_s=0.0)
+    reader.feed(1.0, stream)
+    assert reader.failure == (ending, "the server reported: no")
