@@ -32,7 +32,9 @@ from harness.targets.target import TargetUnusable
 __all__ = ["LaunchedServer", "free_port", "launched", "own_server"]
 
 _URL: Final = re.compile(rb"(https?://[\w.\-\[\]:]+:\d+)[/\s]")
-_LOG_TAIL_LINES: Final = 8
+_LOG_TAIL_LINES: Final = 4
+# The name of a Python exception and its message: the first in a log is the cause of the others.
+_ERROR: Final = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+")
 _WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -138,7 +140,12 @@ def _pause(process: subprocess.Popen[bytes], log: Path, deadline_s: float, compl
 
 
 def _tail(log: Path) -> str:
-    lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LOG_TAIL_LINES:]
+    """The first error that the log names, and its last lines."""
+    text = log.read_text("utf-8", "replace").strip()
+    lines = text.splitlines()[-_LOG_TAIL_LINES:]
+    first = _ERROR.search(text)
+    if first is not None and not any(first[0] in line for line in lines):
+        lines = [first[0], "...", *lines]
     return " | ".join(lines) or f"it wrote nothing to {log}"
 
 

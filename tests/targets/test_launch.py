@@ -107,6 +107,26 @@ def test_a_server_that_never_comes_up_is_one_sentence(
         pytest.fail("the block must not begin")
 
 
+NESTED = """
+import sys
+print("INFO loading", file=sys.stderr)
+print("(Worker pid=7) ERROR ValueError: No common block size for 16", file=sys.stderr)
+for number in range(20):
+    print(f"  File frame {number}", file=sys.stderr)
+raise RuntimeError("Engine core initialization failed. See root cause above.")
+"""
+
+
+def test_the_first_error_of_a_long_log_is_told_too(tmp_path: Path) -> None:
+    """vLLM wraps what went wrong in three tracebacks; only the first error is the cause."""
+    words = [sys.executable, "-c", NESTED]
+    with (
+        pytest.raises(TargetUnusable, match="No common block size for 16.*initialization failed"),
+        launched(words, log=tmp_path / "log", ready_timeout_s=10),
+    ):
+        pytest.fail("the block must not begin")
+
+
 OWNER = """
 import sys
 from pathlib import Path
