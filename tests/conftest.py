@@ -12,6 +12,7 @@ if not Path("/dev/nvidiactl").exists():
     # Before anything imports triton: its own functions are compiled or interpreted as it loads.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _COMMON = {
@@ -23,3 +24,16 @@ settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)
 settings.register_profile("dev", max_examples=25, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=2000, **_COMMON)
 settings.load_profile(os.environ.get("ISOBATCH_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave nightly tests, which take hours, to those who ask for them by name or by profile."""
+    if (
+        "nightly" in (config.option.markexpr or "")
+        or os.environ.get("ISOBATCH_PROFILE") == "nightly"
+    ):
+        return
+    unasked = pytest.mark.skip(reason="nightly: set ISOBATCH_PROFILE=nightly or select -m nightly")
+    for item in items:
+        if "nightly" in item.keywords:
+            item.add_marker(unasked)

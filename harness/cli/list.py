@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from harness.console import plain_console
+
+if TYPE_CHECKING:
+    from reference_engine.probe import ProbeConfig
 
 app = typer.Typer(help="List the checks, faults, presets and probe variants.", no_args_is_help=True)
 
@@ -49,8 +52,27 @@ def variants() -> None:
     """List the variants of the probe checkpoint."""
     from reference_engine.probe import VARIANTS
 
-    rows = [(name, config.name) for name, config in VARIANTS.items()]
-    _print("variants", ("variant", "model name"), rows)
+    rows = [(name, config.name, what_it_is(config)) for name, config in VARIANTS.items()]
+    _print("variants", ("variant", "model name", "what it is"), rows)
+
+
+def what_it_is(config: ProbeConfig) -> str:
+    """Architecture and behaviour of a variant, read off its config."""
+    windows = {window for window in config.windows if window is not None}
+    parts = [
+        config.family,
+        f"{len(config.taps)} layers, {config.heads} query heads over {config.kv_heads} KV heads",
+        f"head_dim {config.head_dim}",
+    ]
+    if windows:
+        layers = sum(window is not None for window in config.windows)
+        parts.append(f"{layers} layers see {', '.join(map(str, sorted(windows)))} tokens")
+    if config.dice:
+        parts.append("64 answers with known odds")
+    parts.append("ends by itself" if config.ends_itself else "never ends")
+    if max(map(len, config.alphabet)) > 1:
+        parts.append("tokens split characters")
+    return "; ".join(parts)
 
 
 @app.command()
