@@ -121,7 +121,7 @@ def test_the_first_error_of_a_long_log_is_told_too(tmp_path: Path) -> None:
     """vLLM wraps what went wrong in three tracebacks; only the first error is the cause."""
     words = [sys.executable, "-c", NESTED]
     with (
-        pytest.raises(TargetUnusable, match="No common block size for 16.*initialization failed"),
+        pytest.raises(TargetUnusable, match=r"No common block size for 16.*initialization failed"),
         launched(words, log=tmp_path / "log", ready_timeout_s=10),
     ):
         pytest.fail("the block must not begin")
