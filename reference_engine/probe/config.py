@@ -155,8 +155,9 @@ class ProbeConfig:
 _WINDOW: Final = 65
 
 
-def _name(variant: str) -> str:
-    return f"isobatch-probe-{variant}-r{REVISION}"
+def _name(variant: str, later: int = 0) -> str:
+    """``later`` counts how often this variant's own dials were changed since `REVISION`."""
+    return f"isobatch-probe-{variant}-r{REVISION + later}"
 
 
 _PLAIN: Final = ProbeConfig(name=_name("plain"))
@@ -166,20 +167,19 @@ VARIANTS: Final[Mapping[str, ProbeConfig]] = MappingProxyType(
         "plain": _PLAIN,
         "utf8": replace(_PLAIN, name=_name("utf8"), alphabet=SPLIT_CHARACTERS),
         "eos": replace(_PLAIN, name=_name("eos"), ends_itself=True),
-        "qwen": replace(_PLAIN, name=_name("qwen"), family="qwen2", ends_itself=True),
+        "qwen": replace(
+            _PLAIN,
+            name=_name("qwen", later=1),
+            family="qwen2",
+            ends_itself=True,
+            taps=((1, 17, 255), (2, 16, 64), (3, 32, 511), (2, 33, 127), (1, 15, 65)),
+        ),
         "window": replace(
             _PLAIN,
-            name=_name("window"),
+            name=_name("window", later=1),
             family="qwen2",
-            taps=(
-                (1, 17, 255),
-                (2, 16, 129),
-                (3, 32, 64),
-                (1, 31, 63),
-                (2, 33, 127),
-                (1, 15, 65),
-            ),
-            windows=(None, None, _WINDOW, _WINDOW, None, None),
+            taps=((3, 32, 64), (1, 31, 63), (1, 17, 255), (2, 16, 129), (1, 15, 65)),
+            windows=(_WINDOW, _WINDOW, None, None, None),
         ),
         "mistral-window": replace(
             _PLAIN,

@@ -69,8 +69,7 @@ def layout(config: ProbeConfig) -> Layout:
         at += 2 * signs
         symbol.append(at)
         at += 2 * bits
-    multiple = math.lcm(32, config.heads)
-    hidden = -(-at // multiple) * multiple
+    hidden = _hidden_size(config, at)
     norms = _norms(config, hidden)
     return Layout(
         hidden_size=hidden,
@@ -92,6 +91,21 @@ def layout(config: ProbeConfig) -> Layout:
         mlp_scale=norms.mlp,
         final_scale=norms.final,
     )
+
+
+def _hidden_size(config: ProbeConfig, used: int) -> int:
+    """``used`` dimensions, rounded up; in Qwen2 what all heads make up together.
+
+    vLLM and llama.cpp take a Qwen2 head to be an equal part of the residual stream, whatever
+    ``head_dim`` says. Raises ValueError where the heads are too small for that.
+    """
+    if config.family != "qwen2":
+        multiple = math.lcm(32, config.heads)
+        return -(-used // multiple) * multiple
+    hidden = config.heads * config.head_dim
+    if hidden < used:
+        raise ValueError(f"{hidden} dimensions of heads cannot hold the {used} that are needed")
+    return hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +152,15 @@ def _next_on_grid(square: float, hidden: int) -> float:
 def _rounds_to_one(normed: float) -> bool:
     """Whether a 1, normed to this and multiplied by a rounded weight 1/normed, is safely 1.
 
-    The product must lie well inside what bf16 (8 significant bits) and fp16 (11) round to 1.
+    bf16 (8 significant bits) and fp16 (11) must hold the normed value as it is, and the product
+    must lie well inside what they round to 1.
     """
-    return all(
+    return _rounded(normed, 8) == normed and all(
         -0.1 / 2**bits < _rounded(1 / normed, bits) * normed - 1 < 0.6 / 2**bits for bits in (8, 11)
     )
 
 
 def _rounded(value: float, bits: int) -> float:
-    """``value``, 1 or more and below 4, to ``bits`` significant bits."""
-    scale = (1 << (bits - 1)) / (2 if value >= 2 else 1)
-    return round(value * scale) / scale
+    """``value``, above 0, to ``bits`` significant bits."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa * (1 << bits)), exponent - bits)

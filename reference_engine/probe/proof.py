@@ -101,21 +101,21 @@ def prove(
     if rounded_to != "stored":
         _round_matrices(model, rounded_to)
     rule = Rule(config)
-    positions = wrong_positions = answers = wrong_answers = 0
+    right = [list(rule.generate(prompt, answer_tokens).token_ids) for prompt in prompts]
+    positions = wrong_positions = wrong_answers = 0
     margin = float("inf")
-    with torch.inference_mode(), _largest_output(model) as largest:
-        for index, prompt in enumerate(prompts):
-            answer = rule.generate(prompt, answer_tokens)
-            ids = [*prompt, *answer.token_ids]
-            wrong, smallest = _forward(model, rule, ids)
-            margin, positions = min(margin, smallest), positions + len(ids)
-            wrong_positions += wrong
-            if index % generate_every == 0:
-                made = model.generate(
-                    torch.tensor([prompt]), max_new_tokens=answer_tokens, do_sample=False
-                )
-                answers += 1
-                wrong_answers += made[0, len(prompt) :].tolist() != list(answer.token_ids)
+    generated = range(0, len(prompts), generate_every)
+    with torch.inference_mode():
+        with _largest_output(model) as largest:
+            for prompt, answer in zip(prompts, right, strict=True):
+                ids = [*prompt, *answer]
+                wrong, smallest = _forward(model, rule, ids)
+                margin, positions = min(margin, smallest), positions + len(ids)
+                wrong_positions += wrong
+        for index in generated:
+            asked = torch.tensor([prompts[index]])
+            made = model.generate(asked, max_new_tokens=answer_tokens, do_sample=False)
+            wrong_answers += made[0, asked.shape[1] :].tolist() != right[index]
     return Proof(
         config.name,
         rounded_to,
@@ -123,7 +123,7 @@ def prove(
         len(prompts),
         positions,
         wrong_positions,
-        answers,
+        len(generated),
         wrong_answers,
         margin,
         largest[0],

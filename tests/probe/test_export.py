@@ -49,6 +49,15 @@ def test_an_export_is_small(variant: str, exported: Exported) -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) < LARGEST_MB * 1e6
 
 
+@pytest.mark.parametrize("variant", ["qwen", "window"])
+def test_a_qwen2_head_is_an_equal_part_of_the_residual_stream(
+    variant: str, exported: Exported
+) -> None:
+    """vLLM and llama.cpp reckon a Qwen2 head's size so, whatever ``head_dim`` says."""
+    config = json.loads((exported(variant, "float32") / "config.json").read_text())
+    assert config["hidden_size"] == config["num_attention_heads"] * config["head_dim"]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_folder_tells_its_configuration(variant: str, exported: Exported) -> None:
     assert load_probe_config(exported(variant, "bfloat16")) == VARIANTS[variant]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -18,9 +19,9 @@ DIGESTS = {
     "plain": "ed69933711da8748",
     "utf8": "4a84dcc3a0907dec",
     "eos": "5391aa8fc88b8430",
-    "qwen": "5391aa8fc88b8430",
+    "qwen": "5148d95bb4e34480",
     "dice": "ed69933711da8748",
-    "window": "ce692ba68f066e8d",
+    "window": "6b02bfa53d8d42e0",
     "mistral-window": "3d1590d62fddec4b",
     "wide": "664f7aa927a0a112",
 }
@@ -87,7 +88,7 @@ def test_the_rule_is_its_definition(config: ProbeConfig, tokens: int) -> None:
 
 def test_a_window_may_hold_one_sign_only() -> None:
     """More tokens of one sign than the window holds, then as many of the other."""
-    config = VARIANTS["window"]
+    config = replace(VARIANTS["window"], windows=(None, 65, None, None, None))
     table = vocabulary(config)
     opposite = next(i for i in range(4, 260) if table.signs[i] == table.signs[70] ^ 15)
     ids = [BOS_ID, *[70] * 90, *[opposite] * 70]
@@ -167,7 +168,10 @@ def test_the_configuration_survives_its_json_form() -> None:
 
 
 def test_answers_change_only_with_the_revision() -> None:
-    """If this fails, the rule changed: raise `REVISION` and put the new digest here."""
+    """If this fails, the rule changed: raise `REVISION` and put the new digest here.
+
+    Where only one variant's dials changed, raise what its name says instead.
+    """
     rng = random.Random(6)
     prompts = [random_prompt(rng, tokens) for tokens in (1, 5, 40, 700)]
     answers = {
