@@ -29,7 +29,8 @@ def export(
     ],
     variant: Variant = "eos",
     dtype: Annotated[
-        str, typer.Option(help="How weights are stored: float32, bfloat16 or float16.")
+        str,
+        typer.Option(help="How weights are stored: float32, bfloat16, float16; a .gguf also q8_0."),
     ] = "float32",
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder that already has files.")
@@ -60,14 +61,15 @@ def export(
 
 def _export_gguf(config: ProbeConfig, target: Path, dtype: str, force: bool) -> None:
     """The probe as one file for llama.cpp. Raises UserError."""
-    from harness.targets.gguf_file import NotConvertible, write_gguf
+    from harness.targets.gguf_file import GGUF_DTYPES, NotConvertible, write_gguf
     from reference_engine.probe import ExportRefused, export_probe
 
     if target.exists() and not force:
         raise UserError(f"{target} exists; name another file or add --force")
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            folder = export_probe(config, Path(scratch) / config.name, dtype)
+            whole = "float32" if dtype in GGUF_DTYPES else dtype
+            folder = export_probe(config, Path(scratch) / config.name, whole)
             write_gguf(folder, target, dtype)
         except (ExportRefused, NotConvertible) as error:
             raise UserError(f"{error}") from None

@@ -1,8 +1,8 @@
-"""A Hugging Face folder of the llama architecture as a GGUF file, for servers that read only that.
+"""A Hugging Face folder of the llama or Qwen2 architecture as a GGUF file.
 
-The weights are the folder's, stored in the precision asked for and never quantised. GGUF's llama
-layout interleaves the rotary pairs, so the rows of q and k are permuted (llama.cpp's own converter
-does the same). The tokenizer must be byte-level BPE, as its `tokenizer.json` says.
+GGUF's llama layout interleaves the rotary pairs, so the rows of q and k are permuted (llama.cpp's
+own converter does the same); Qwen2's does not. Neither has sliding windows in llama.cpp. The
+tokenizer must be byte-level BPE, as its `tokenizer.json` says.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# `LlamaModelType` of `llama.cpp`: which precision most tensors have.
-_FILE_TYPES: Final = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}
-_TENSOR_TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+# What most tensors are stored as, by its name in `gguf.GGMLQuantizationType`, and the file's type
+# in `gguf.LlamaFileType`. Q8_0 has one fp16 scale for every 32 whole numbers of 8 bits.
+_TENSOR_TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
+_FILE_TYPES: Final = {
+    "float32": "ALL_F32",
+    "float16": "MOSTLY_F16",
+    "bfloat16": "MOSTLY_BF16",
+    "q8_0": "MOSTLY_Q8_0",
+}
+GGUF_DTYPES: Final = tuple(_TENSOR_TYPES)
 _LAYER_NAMES: Final = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -42,20 +49,19 @@ class NotConvertible(ValueError):
 
 
 def write_gguf(folder: Path, target: Path, dtype: str) -> Path:
-    """Write ``folder`` to ``target`` in ``dtype`` (float32, float16, bfloat16); ``target``.
+    """Write ``folder`` to ``target`` in ``dtype``, one of `GGUF_DTYPES`; ``target``.
 
-    Raises NotConvertible for another architecture or another kind of tokenizer.
+    Raises NotConvertible for another architecture, a sliding window, another kind of tokenizer or
+    another dtype.
     """
     import gguf
 
+    if dtype not in GGUF_DTYPES:
+        raise NotConvertible(f"dtype {dtype!r} is none of {', '.join(GGUF_DTYPES)}")
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    if config.get("model_type") != "llama" or config.get("attention_bias"):
-        raise NotConvertible(
-            f"{folder} is no plain llama model; convert it with llama.cpp's convert_hf_to_gguf.py "
-            "and give the .gguf file"
-        )
+    architecture = _architecture(folder, config)
     partial = target.with_suffix(".partial")
-    writer = gguf.GGUFWriter(partial, "llama")
+    writer = gguf.GGUFWriter(partial, architecture)
     writer.add_name(folder.name)
     writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES[dtype]))
     _add_shape(writer, config)
@@ -70,6 +76,22 @@ def write_gguf(folder: Path, target: Path, dtype: str) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return partial.rename(target)
+
+
+def _architecture(folder: Path, config: Mapping[str, Any]) -> str:
+    """What GGUF calls it. Raises NotConvertible."""
+    kind = str(config.get("model_type"))
+    if kind == "mistral" or (kind == "qwen2" and config.get("use_sliding_window")):
+        raise NotConvertible(
+            f"{folder.name} has sliding windows, which llama.cpp does not have for {kind} models; "
+            "choose a model without"
+        )
+    if kind not in ("llama", "qwen2") or config.get("attention_bias"):
+        raise NotConvertible(
+            f"{folder} is no plain llama or qwen2 model; convert it with llama.cpp's "
+            "convert_hf_to_gguf.py and give the .gguf file"
+        )
+    return kind
 
 
 def _add_shape(writer: Any, config: Mapping[str, Any]) -> None:
@@ -144,6 +166,8 @@ def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, NDA
         "attn_q": config["num_attention_heads"],
         "attn_k": config["num_key_value_heads"],
     }
+    if config["model_type"] != "llama":
+        heads = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 (not a mapping)

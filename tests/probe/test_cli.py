@@ -63,8 +63,9 @@ def test_export_writes_one_file_for_llama_cpp(
     output(["export", str(target), "--dtype", "float16"], capsys)
     assert target.read_bytes()[:4] == b"GGUF"
     assert "--force" in failure(["export", str(target)], capsys)
-    assert "no plain llama" in failure(
-        ["export", str(target), "--force", "--variant", "qwen"], capsys
+    output(["export", str(target), "--dtype", "q8_0", "--force", "--variant", "qwen"], capsys)
+    assert "sliding windows" in failure(
+        ["export", str(target), "--force", "--variant", "window"], capsys
     )
 
 
