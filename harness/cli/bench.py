@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.cli import bench_options as option
 from harness.cli.errors import ExitStatus, UserError
+from harness.cli.server_under_test import ServerUnderTest
 from harness.load.bench_load import Load, RecipeLoad, TraceLoad
 from harness.load.bench_run import BenchInterrupted, BenchOutcome, BenchPlan, bench
 from harness.load.worker_run import WorkerPlan
@@ -21,7 +23,10 @@ from workloads.trace_files import read_trace
 
 
 def command(
-    url: option.Url,
+    url: option.Url = None,
+    launch: option.Launch = None,
+    variant: option.Variant = None,
+    device: option.Device = None,
     preset: option.Preset = "ragged",
     trace: option.TraceFile = None,
     time_scale: option.TimeScale = 1,
@@ -55,7 +60,7 @@ def command(
         if trace is not None:
             scaled = read_trace(trace, requests).scaled(time=time_scale, length=length_scale)
             load = TraceLoad(scaled, trace)
-        plan = BenchPlan(url, load, seed, model, api_key, prompts, warmup=warmup, out=out)
+        plan = BenchPlan(url or "", load, seed, model, api_key, prompts, warmup=warmup, out=out)
         plan = replace(
             plan,
             objectives=tuple(Slo.parse(text) for text in slo or ()),
@@ -67,7 +72,24 @@ def command(
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    _run(plan, as_json)
+    with ExitStack() as stack:
+        server = _server(stack, url, launch, variant, device, model)
+        _run(replace(plan, url=server.url, model=server.model, facts=server.facts), as_json)
+
+
+def _server(
+    stack: ExitStack,
+    url: str | None,
+    launch: str | None,
+    variant: str | None,
+    device: str | None,
+    model: str | None,
+) -> ServerUnderTest:
+    """The server to measure, started now if a recipe is named. Raises UserError."""
+    if launch is None:
+        return ServerUnderTest.given(url, model)
+    with redirect_stdout(sys.stderr):  # --json has standard output for itself
+        return ServerUnderTest.launched(stack, launch, variant, device, url, model)
 
 
 def _run(plan: BenchPlan, as_json: bool) -> None:

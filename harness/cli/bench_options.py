@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-Url = Annotated[str, typer.Argument(help="Base URL of the server, e.g. http://127.0.0.1:8000")]
+Url = Annotated[
+    str | None, typer.Argument(help="Base URL of the server, e.g. http://127.0.0.1:8000")
+]
+Launch = Annotated[
+    str | None,
+    typer.Option(help="Start this recipe, measure it, stop it; `isobatch launch --list`."),
+]
+Variant = Annotated[
+    str | None, typer.Option(help="The recipe's variant; default: its first. With --launch.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu or cuda; default: the recipe's first. With --launch.")
+]
 Preset = Annotated[
     str, typer.Option(help="A preset (isobatch list presets) or the path of a .toml recipe.")
 ]
@@ -22,7 +34,13 @@ Rate = Annotated[
     float | None, typer.Option(min=1e-6, help="Open loop: Poisson arrivals, requests a second.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of lengths, contents and arrivals.")]
-Model = Annotated[str | None, typer.Option(help="Model id, if the server has several.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Model id, if the server has several. With --launch what it shall serve: "
+        "probe:VARIANT, a model's folder, or smollm2; default probe:eos."
+    ),
+]
 ApiKey = Annotated[
     str | None, typer.Option(envvar="ISOBATCH_API_KEY", help="Sent as a bearer token.")
 ]

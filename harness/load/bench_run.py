@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ _PROBE_PREFIX = "isobatch-probe-"
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """Everything that was asked for."""
+    """Everything that was asked for. ``facts`` are what is known of the server from elsewhere."""
 
     url: str
     load: Load
@@ -48,6 +48,7 @@ class BenchPlan:
     page: bool = True
     tokenizer: Path | None = None
     out: Path = Path("runs")
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         folder.add_workload(workload, name=plan.load.name)
         folder.set_server(**discover_server(plan.url, api_key=plan.api_key, model=model))
         folder.set_server(url=plan.url, model=model, sources={"url": "given"})
+        folder.set_server(**plan.facts)
         if plan.workers == ONE_WORKER:
             with Progress(len(workload.requests), quiet=quiet) as progress:
                 measured = uvloop.run(_measure(plan, model, workload, warmup, progress))

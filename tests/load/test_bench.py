@@ -66,6 +66,64 @@ def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
         assert {**row, "workload_sha256": first["workload_sha256"]} == first
 
 
+# The paced server ends with its standard input, and a launched server has none.
+STARTER = (
+    "import subprocess, sys; "
+    "command = [sys.executable, '-m', 'harness.load.paced.server', *sys.argv[1:]]; "
+    "subprocess.Popen(command, stdin=subprocess.PIPE).wait()"
+)
+RECIPE = """
+title = "The paced server"
+homepage = "https://example.org"
+checkpoint = "safetensors"
+model_id = "paced"
+command = ["{python}", "-c", "STARTER", "--port", "{port}"]
+identify = ["{python}", "-c", "print('paced 1.2')"]
+ready_path = "/v1/models"
+ready_timeout_s = 60
+
+[devices.cpu]
+tried = true
+disk_gb = 0
+install_minutes = 0
+memory_gb = 1
+install = []
+
+[variants.quick]
+title = "quick"
+dtype = "float32"
+arguments = ["--ttft-s", "0.005", "--gap-s", "0.001"]
+"""
+
+
+def test_a_launched_server_is_measured_under_the_name_it_is_checked_under(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """The leaderboard joins numbers and verdicts by name, version, model, dtype and flags."""
+    recipe, model = tmp_path / "fake.toml", tmp_path / "model"
+    recipe.write_text(RECIPE.replace("STARTER", STARTER))
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    flags = ["--no-calibrate", "--no-page", "--no-warmup", "--requests", "2", "--json"]
+    run(
+        *("bench", "--launch", str(recipe), "--model", str(model), "--prompts", "text"),
+        *(*flags, "--out", str(tmp_path)),
+    )
+    folder = json.loads(capsys.readouterr().out)["folder"]
+    server = json.loads((Path(folder) / "result.json").read_text())["server"]
+    assert (server["name"], server["version"]) == ("The paced server", "paced 1.2")
+    assert (server["recipe"], server["variant"]) == ("fake", "quick")
+    assert (server["model"], server["dtype"]) == ("model", "float32")
+    assert server["flags"] == ["--ttft-s", "0.005", "--gap-s", "0.001"]
+
+
+def test_bench_without_a_server_or_with_two_says_what_to_give(capsys: pytest.CaptureFixture[str]):
+    assert run("bench") == 2
+    assert "give the server's URL" in capsys.readouterr().err
+    assert run("bench", "http://127.0.0.1:1", "--launch", "isobatch") == 2
+    assert "not both" in capsys.readouterr().err
+
+
 def test_a_tokenizer_fills_the_third_ledger(
     paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
