@@ -71,7 +71,10 @@ class Engine:
         self.model = model
         self.config = config or EngineConfig()
         groups = page_groups(model.layers, self.config)
-        self._store = PagedStore(model.layers, groups, self.config.page_size, model.dtype)
+        self._check_page_size()
+        self._store = PagedStore(
+            model.layers, groups, self.config.page_size, model.dtype, model.device
+        )
         self._pages = SequencePages(
             groups,
             self.config.page_size,
@@ -96,6 +99,14 @@ class Engine:
         self._pending: list[TokenEvent] = []
         self._last_step: StepRecord | None = None
         self.fault_run: FaultRun | None = install(fault, self.parts) if fault else None
+
+    def _check_page_size(self) -> None:
+        size, multiple = self.config.page_size, self.model.attention.page_multiple
+        if size % multiple:
+            raise ValueError(
+                f"{self.model.attention.name} attention as installed here needs a page size that "
+                f"is a multiple of {multiple}, not {size}; choose --page-size {multiple}"
+            )
 
     @property
     def parts(self) -> Mapping[str, object]:
@@ -207,7 +218,7 @@ class Engine:
             self._audit.padding_tokens = self._buckets.padding_rows
         batch = self._builder.build(sequences)
         self._store.begin_step(batch.slots)
-        return self.model.logits(batch, self._attention.step(batch))
+        return self.model.logits(batch, self._attention.step(batch)).cpu()
 
     def batch_sequence(self, chunk: Chunk) -> BatchSequence:
         """What the batch has to know about a chunk."""

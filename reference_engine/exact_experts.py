@@ -14,14 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from reference_engine import numerics
+from reference_engine.row_kernels import TORCH, RowKernels
 
 
 class ExactRouter(nn.Module):
     """Softmax over the experts, the best ``top_k`` of them, ties to the lowest number."""
 
-    def __init__(self, weight: Tensor, top_k: int, *, normalised: bool) -> None:
+    def __init__(
+        self, weight: Tensor, top_k: int, *, normalised: bool, kernels: RowKernels = TORCH
+    ) -> None:
         super().__init__()
-        self.matrix = numerics.LinearWeight(weight)
+        self.matrix = kernels.weight(weight)
         self.top_k = top_k
         self.normalised = normalised
 
@@ -40,10 +43,10 @@ class ExactRouter(nn.Module):
 class ExactExperts(nn.Module):
     """Gated experts: ``down(act(gate(x)) * up(x))``, weighted and added up."""
 
-    def __init__(self, original: Any) -> None:
+    def __init__(self, original: Any, kernels: RowKernels = TORCH) -> None:
         super().__init__()
-        self.gate_up = [numerics.LinearWeight(w) for w in original.gate_up_proj]
-        self.down = [numerics.LinearWeight(w) for w in original.down_proj]
+        self.gate_up = [kernels.weight(w) for w in original.gate_up_proj]
+        self.down = [kernels.weight(w) for w in original.down_proj]
         self.act_fn = original.act_fn
 
     def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
@@ -65,37 +68,37 @@ def _assignments(experts: Tensor, count: int) -> Iterator[tuple[int, Tensor, Ten
             yield expert, rows, places
 
 
-def exact_router(module: nn.Module) -> ExactRouter | None:
+def exact_router(module: nn.Module, kernels: RowKernels) -> ExactRouter | None:
     """The twin that agrees with a router on random rows; None if it is no router of this kind."""
     weight, top_k = getattr(module, "weight", None), getattr(module, "top_k", None)
     if "Router" not in type(module).__name__ or weight is None or not isinstance(top_k, int):
         return None
     if getattr(module, "bias", None) is not None:
         return None
-    rows = _random_rows(weight.shape[1]).to(weight.dtype)
+    rows = _random_rows(weight.shape[1]).to(weight.device, weight.dtype)
     try:
         _, scores, chosen = module(rows)
     except (TypeError, ValueError):
         return None
     for normalised in (False, True):
-        twin = ExactRouter(weight, top_k, normalised=normalised)
+        twin = ExactRouter(weight, top_k, normalised=normalised, kernels=kernels)
         _, twin_scores, twin_chosen = twin(rows)
         if torch.equal(chosen, twin_chosen) and torch.allclose(scores, twin_scores, atol=1e-5):
             return twin
     return None
 
 
-def exact_experts(module: nn.Module) -> ExactExperts | None:
+def exact_experts(module: nn.Module, kernels: RowKernels) -> ExactExperts | None:
     """The twin that agrees with a layer of experts on random rows; None if it is another kind."""
     parts = [getattr(module, name, None) for name in ("gate_up_proj", "down_proj")]
     if "Experts" not in type(module).__name__ or any(p is None or p.ndim != 3 for p in parts):
         return None
     if not callable(getattr(module, "act_fn", None)):
         return None
-    twin = ExactExperts(module)
-    gate_up = module.gate_up_proj
-    rows = _random_rows(twin.gate_up[0].in_features).to(gate_up.dtype)  # type: ignore[arg-type]
-    chosen = torch.arange(len(rows))[:, None] % len(twin.gate_up)
+    twin = ExactExperts(module, kernels)
+    gate_up: Any = module.gate_up_proj
+    rows = _random_rows(twin.gate_up[0].in_features).to(gate_up.device, gate_up.dtype)
+    chosen = torch.arange(len(rows), device=rows.device)[:, None] % len(twin.gate_up)
     weights = torch.ones_like(chosen, dtype=rows.dtype)
     expected = module(rows, chosen, weights)
     agrees = torch.allclose(twin(rows, chosen, weights), expected, rtol=1e-3, atol=1e-4)

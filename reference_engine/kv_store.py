@@ -73,7 +73,9 @@ class PagedStore:
         groups: Sequence[GroupConfig],
         page_size: int,
         dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> None:
+        self.device = device or torch.device("cpu")
         by_window = {group.window: index for index, group in enumerate(groups)}
         self._group_of = [by_window[layer.window] for layer in layers]
         self._groups = tuple(groups)
@@ -83,8 +85,12 @@ class PagedStore:
             (layer.kv_heads, (groups[group].num_pages + 1) * page_size, layer.head_dim)
             for layer, group in zip(layers, self._group_of, strict=True)
         ]
-        _refuse_beyond_memory(shapes, dtype)
-        rows = _lazy_zeros([*shapes, *shapes], dtype)
+        _refuse_beyond_memory(shapes, dtype, self.device)
+        if self.device.type == "cpu":
+            rows = _lazy_zeros([*shapes, *shapes], dtype)
+        else:
+            both = [*shapes, *shapes]
+            rows = [torch.zeros(shape, dtype=dtype, device=self.device) for shape in both]
         self._keys, self._values = rows[: len(shapes)], rows[len(shapes) :]
         self._slots: list[Tensor] = []
 
@@ -108,7 +114,11 @@ class PagedStore:
 
     def begin_step(self, slots: Sequence[Sequence[int]]) -> None:
         """Say where the step's rows go in each group. Called once, before the model runs."""
-        self._slots = [torch.tensor(of_group) for of_group in slots]
+        self._slots = [torch.tensor(of_group).to(self.device) for of_group in slots]
+
+    def begin_decodes(self, slots: Sequence[Tensor]) -> None:
+        """The same with tensors whose contents may still change: one [rows] for each group."""
+        self._slots = list(slots)
 
     def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Write the step's rows of one layer. Both: [kv_heads, rows, head_dim]."""
@@ -157,9 +167,14 @@ class PagedStore:
         return slice(page * self._page_size, (page + 1) * self._page_size)
 
 
-def _refuse_beyond_memory(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> None:
+def _refuse_beyond_memory(
+    shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype, device: torch.device
+) -> None:
     needed = 2 * sum(math.prod(shape) for shape in shapes) * dtype.itemsize
-    there = psutil.virtual_memory().available
+    if device.type == "cuda":
+        there = torch.cuda.mem_get_info(device)[0]
+    else:
+        there = psutil.virtual_memory().available
     if needed > there:
         raise CacheTooLarge(
             f"the key and value cache would take {needed / 2**30:.1f} GiB, but only "
@@ -180,10 +195,12 @@ def _lazy_zeros(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> l
 class StepKeys:
     """A cache that forgets: the keys of this very step, for one sequence that starts at 0.
 
-    What `solo` uses. Positions are slots, and the tail of the last key block is zero.
+    What `solo` uses. Positions are slots, and the tail of the last page of ``page_size`` tokens, a
+    multiple of the key block, is zero.
     """
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, page_size: int = KEY_BLOCK) -> None:
+        self._page_size = page_size
         self._rows: list[tuple[Tensor, Tensor] | None] = [None] * layers
 
     def group_of(self, layer: int) -> int:
@@ -192,7 +209,7 @@ class StepKeys:
 
     def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Keep one layer's rows until they are gathered."""
-        self._rows[layer] = (_pad_to_block(keys), _pad_to_block(values))
+        self._rows[layer] = (self._whole_pages(keys), self._whole_pages(values))
 
     def rows(self, layer: int) -> tuple[Tensor, Tensor]:
         """All keys and values of a layer by position, with a tail of zeros."""
@@ -205,13 +222,12 @@ class StepKeys:
         keys, values = (_take_blocks(x, units) for x in self.rows(layer))
         return keys, values
 
+    def _whole_pages(self, x: Tensor) -> Tensor:
+        missing = padded(x.shape[1], self._page_size) - x.shape[1]
+        return torch.nn.functional.pad(x, (0, 0, 0, missing)).contiguous()
+
 
 def _take_blocks(rows: Tensor, blocks: Tensor) -> Tensor:
     kv_heads, _, head_dim = rows.shape
     by_block = rows.view(kv_heads, -1, KEY_BLOCK * head_dim)
     return by_block.index_select(1, blocks).view(kv_heads, -1, head_dim)
-
-
-def _pad_to_block(x: Tensor) -> Tensor:
-    missing = padded(x.shape[1], KEY_BLOCK) - x.shape[1]
-    return torch.nn.functional.pad(x, (0, 0, 0, missing)).contiguous()

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from reference_engine.attention import exact
-from reference_engine.attention.backend import choose_backend
+from reference_engine.attention.backend import AttentionBackend, choose_backend
 from reference_engine.attention.exact import AttentionStep
 from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
+from reference_engine.device import AUTO, DTYPES, choose_device, choose_dtype
 from reference_engine.exact_modules import UnknownLayer, linear_weights, make_exact
 from reference_engine.fused_modules import fuse
 from reference_engine.huge_pages import use_huge_pages
 from reference_engine.numerics import KEY_BLOCK, ROW_TILE, padded
+from reference_engine.row_kernels import TORCH, RowKernels, choose_kernels
 
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BATCH_DEPENDENT_ROPE: Final = ("dynamic", "longrope")
 """Rotary kinds whose frequencies follow the longest request of the batch."""
 
@@ -50,19 +51,35 @@ class LoadedModel:
 
     Attributes: vocab_size, eos_ids, bos_id, max_context_tokens, layers (one `LayerShape` each),
     path (the checkpoint folder, which holds the tokenizer too, or None for a model made in memory),
-    attention (the backend that `solo` and the engine use alike).
+    device and dtype (of weights, activations, keys and values), kernels and attention (the
+    arithmetic that `solo` and the engine use alike).
     """
 
-    def __init__(self, model: nn.Module, path: Path | None = None) -> None:
-        """Take over a transformers model: it is changed in place. Raises ModelRefused."""
+    def __init__(
+        self,
+        model: nn.Module,
+        path: Path | None = None,
+        *,
+        kernels: RowKernels | None = None,
+        attention: AttentionBackend | None = None,
+    ) -> None:
+        """Take over a transformers model where it is: it is changed in place.
+
+        ``kernels`` and ``attention`` are chosen for its device and type unless they are given.
+        Raises ModelRefused, or DeviceRefused where the device's kernels are not installed.
+        """
         config: Any = model.config
+        self.device: torch.device = model.device  # type: ignore[assignment]
+        self.dtype: torch.dtype = model.dtype  # type: ignore[assignment]
+        self.kernels = kernels or choose_kernels(self.device)
         _refuse_unsupported(config)
         exact.register()
         model.eval().requires_grad_(False)
         try:
             model.set_attn_implementation(exact.IMPLEMENTATION)  # type: ignore[operator]
-            fuse(model)
-            make_exact(model)
+            if self.kernels is TORCH:
+                fuse(model)
+            make_exact(model, self.kernels)
         except UnknownLayer as error:
             raise ModelRefused(f"{config.model_type} is not supported: {error}") from None
         self._model = model
@@ -72,19 +89,27 @@ class LoadedModel:
         self.max_context_tokens = int(config.max_position_embeddings)
         self.eos_ids = _eos_ids(model)
         self.bos_id: int | None = getattr(config, "bos_token_id", None)
-        self.dtype: torch.dtype = model.dtype  # type: ignore[assignment]
-        device: torch.device = model.device  # type: ignore[assignment]
-        self.attention = choose_backend(device, self.dtype)
+        self.attention = attention or choose_backend(self.device, self.dtype)
         self._row_multiple = _row_multiple(self.linear_shapes())
         self.layers = self._discover_layers()
 
     def logits(self, batch: RaggedBatch, step: AttentionStep) -> Tensor:
         """Logits of the batch's ``logit_rows``, in fp32: [len(logit_rows), vocab]."""
-        rows = padded(batch.num_tokens, self._row_multiple)
-        ids, positions = exact.positions_tensor(batch, rows)
+        ids, positions = exact.positions_tensor(batch, self.padded_rows(batch.num_tokens))
         wanted = len(batch.logit_rows)
-        keep = torch.zeros(max(padded(wanted, ROW_TILE), ROW_TILE), dtype=torch.long)
+        keep = torch.zeros(padded_wanted(wanted), dtype=torch.long)
         keep[:wanted] = torch.tensor(batch.logit_rows, dtype=torch.long)
+        logits = self.forward(
+            ids.to(self.device), positions.to(self.device), keep.to(self.device), step
+        )
+        return logits[:wanted]
+
+    def forward(self, ids: Tensor, positions: Tensor, keep: Tensor, step: AttentionStep) -> Tensor:
+        """The model itself, on tensors of its device alone.
+
+        ids, positions: [1, rows], rows as `padded_rows` has them; keep: [wanted], the rows whose
+        logits are computed, as many as `padded_wanted` has them. Returns [wanted, vocab] in fp32.
+        """
         with torch.inference_mode():
             output = self._model(
                 input_ids=ids,
@@ -93,7 +118,11 @@ class LoadedModel:
                 logits_to_keep=keep,
                 attention_step=step,
             )
-        return output.logits[0, :wanted].float()  # type: ignore[no-any-return]
+        return output.logits[0].float()  # type: ignore[no-any-return]
+
+    def padded_rows(self, tokens: int) -> int:
+        """Rows that a batch of so many tokens is computed with."""
+        return padded(tokens, self._row_multiple)
 
     def linear_shapes(self) -> set[tuple[int, int]]:
         """The shapes of all weight matrices, [out, in]."""
@@ -111,6 +140,11 @@ class LoadedModel:
                 "transformers' AttentionInterface layer by layer"
             )
         return tuple(recorder.shapes[layer] for layer in seen)
+
+
+def padded_wanted(rows: int) -> int:
+    """Rows whose logits are computed where so many are wanted."""
+    return max(padded(rows, ROW_TILE), ROW_TILE)
 
 
 def _row_multiple(shapes: set[tuple[int, int]]) -> int:
@@ -156,16 +190,21 @@ class _LayerRecorder(AttentionStep):
         return queries.new_zeros(queries.shape[1], queries.shape[0], queries.shape[2])
 
 
-def load_model(path: str | Path, *, dtype: str = "float32") -> LoadedModel:
-    """Load a checkpoint folder in the Hugging Face layout.
+def load_model(path: str | Path, *, dtype: str = "float32", device: str = AUTO) -> LoadedModel:
+    """Load a checkpoint folder in the Hugging Face layout onto a device.
 
-    Weights are stored as ``dtype`` and activations have that type; reductions accumulate in fp32.
-    Raises ModelRefused when the folder is no checkpoint, is damaged or incomplete, holds NaN
-    weights, or is of an architecture that the engine cannot make exact.
+    ``device``: see `choose_device`. ``dtype``: see `choose_dtype`; weights are stored in this type
+    and activations have it; reductions accumulate in fp32.
+    Raises DeviceRefused for a device that is not there, and ModelRefused when the folder is no
+    checkpoint, is damaged or incomplete, holds NaN weights, or is of an architecture that the
+    engine cannot make exact.
     """
     folder = Path(path)
-    if dtype not in DTYPES:
-        raise ModelRefused(f"dtype {dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
+    if dtype not in (AUTO, *DTYPES):
+        raise ModelRefused(
+            f"dtype {dtype!r} is unknown; choose one of {', '.join((AUTO, *DTYPES))}"
+        )
+    chosen = choose_device(device)
     if not folder.is_dir():
         raise ModelRefused(f"{folder} is not a folder; give the folder of a checkpoint")
     if not (folder / "config.json").is_file():
@@ -174,7 +213,7 @@ def load_model(path: str | Path, *, dtype: str = "float32") -> LoadedModel:
         json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelRefused(f"{folder / 'config.json'} is not JSON: {error}") from None
-    model = _read_weights(folder, DTYPES[dtype])
+    model = _read_weights(folder, choose_dtype(dtype, chosen, folder)).to(chosen)
     loaded = LoadedModel(model, folder)
     _settle(model)
     return loaded
@@ -186,7 +225,8 @@ def _settle(model: nn.Module) -> None:
     for weight in model.parameters():
         weight.data = weight.data.clone()
         kept += weight.nbytes
-    if kept > SMALL_BYTES:
+    on_cpu = all(weight.device.type == "cpu" for weight in model.parameters())
+    if on_cpu and kept > SMALL_BYTES:
         use_huge_pages()
 
 

@@ -8,6 +8,7 @@ every weight shape of the model, before the first request is served.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -17,8 +18,11 @@ import torch
 from torch import Tensor
 
 from reference_engine import cpu_kernels, numerics
+from reference_engine.batch import BatchBuilder, BatchSequence
+from reference_engine.kv_store import StepKeys
 from reference_engine.model import LoadedModel
 from reference_engine.numerics import KEY_BLOCK, ROW_TILE
+from reference_engine.row_kernels import RowKernels
 
 ROW_COUNTS: Final = (1, 2, 7, 8, 9, 24, 33, 64, 100, 256, 517)
 """Rows per call that are compared with a row alone. Few enough to take seconds, and on both sides
@@ -40,7 +44,8 @@ def self_test(model: LoadedModel) -> int:
     generator = torch.Generator().manual_seed(0)
     compared = 0
     for out_features, width in sorted(model.linear_shapes()):
-        weight = numerics.LinearWeight(torch.randn(out_features, width, generator=generator))
+        matrix = torch.randn(out_features, width, generator=generator)
+        weight = model.kernels.weight(matrix.to(model.device))
         counts = [c for c in ROW_COUNTS if out_features <= WIDE or c <= 64]
         compared += _compare_rows(
             f"linear {width} to {out_features}",
@@ -48,26 +53,34 @@ def self_test(model: LoadedModel) -> int:
             width,
             counts,
             generator,
+            model.device,
         )
     for width in sorted({width for _, width in model.linear_shapes()}):
-        for name, operation in _row_operations():
-            compared += _compare_rows(f"{name} of {width}", operation, width, ROW_COUNTS, generator)
+        for name, operation in _row_operations(model.kernels):
+            compared += _compare_rows(
+                f"{name} of {width}", operation, width, ROW_COUNTS, generator, model.device
+            )
     compared += _compare_rows(
         f"log-softmax of {model.vocab_size}",
         numerics.log_softmax,
         model.vocab_size,
         (1, 2, 9, 33),
         generator,
+        torch.device("cpu"),
     )
-    attend = _attend_rows if model.attention.name == "rows" else _attend_blocks
+    on_cpu = {"rows": _attend_rows, "blocks": _attend_blocks}
     for heads_and_width in sorted({(s.group, s.kv_heads, s.head_dim) for s in model.layers}):
-        compared += _compare_attention(attend, *heads_and_width, generator)
+        if model.attention.name in on_cpu:
+            attend = on_cpu[model.attention.name]
+            compared += _compare_attention(attend, *heads_and_width, generator)
+        else:
+            compared += compare_backend(model, *heads_and_width, generator)
     return compared
 
 
-def _row_operations() -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
-    yield "mean square", numerics.mean_square
-    yield "mean", numerics.mean_row
+def _row_operations(kernels: RowKernels) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
+    yield "RMS norm", partial(kernels.rms_norm, scale=None, eps=1e-5)
+    yield "layer norm", partial(kernels.layer_norm, weight=None, bias=None, eps=1e-5)
     for name in ("silu", "sigmoid", "gelu", "tanh", "exp", "softplus"):
         function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
         yield name, partial(_padded_rows, function)
@@ -83,14 +96,16 @@ def _compare_rows(
     width: int,
     counts: Iterable[int],
     generator: torch.Generator,
+    device: torch.device,
 ) -> int:
     """Each row in its batch, and with NaN neighbours, against the row alone."""
     compared = 0
-    probe = torch.randn(1, width, generator=generator)
+    probe = torch.randn(1, width, generator=generator).to(device)
     alone = operation(probe)
     for count in counts:
         for neighbours in (torch.randn(count, width, generator=generator), None):
-            rows = torch.full((count, width), float("nan")) if neighbours is None else neighbours
+            blank = torch.full((count, width), float("nan"))
+            rows = (blank if neighbours is None else neighbours).to(device)
             for position in sorted({0, count // 2, count - 1}):
                 batch = rows.clone()
                 batch[position] = probe[0]
@@ -131,6 +146,41 @@ def _compare_attention(
                     f"among {tiles} tiles of {tokens} tokens (key block {KEY_BLOCK})"
                 )
     return compared
+
+
+def compare_backend(
+    model: LoadedModel, group: int, kv_heads: int, head_dim: int, generator: torch.Generator
+) -> int:
+    """A row decoded alone, among others and inside its whole prompt, by the model's own backend."""
+    page, context = math.lcm(KEY_BLOCK, model.attention.page_multiple), 2 * KEY_BLOCK + 5
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(model.device, model.dtype)
+
+    def last_row(count: int, others: int) -> Tensor:
+        tables = [[range(context // page + 1)]] * (others + 1)
+        counts = [count] + [1] * others
+        batch = BatchBuilder(page).build(
+            [BatchSequence((0,) * c, context - c, t) for c, t in zip(counts, tables, strict=True)]
+        )
+        queries = random(kv_heads * group, batch.num_tokens, head_dim)
+        queries[:, count - 1] = query
+        plan = model.attention.plan(batch, None, 0)
+        out = model.attention.attend(plan, keys, 0, queries, scaling=0.125, softcap=None)
+        return out[count - 1]
+
+    keys = StepKeys(1, page)
+    keys.put(0, random(kv_heads, context, head_dim), random(kv_heads, context, head_dim))
+    query = random(kv_heads * group, head_dim)
+    alone = last_row(1, 0)
+    cases = ((1, 1), (1, 33), (17, 3), (context, 0))
+    for count, others in cases:
+        if not torch.equal(last_row(count, others), alone):
+            raise InexactArithmetic(
+                f"{model.attention.name} attention with {kv_heads} key heads of {head_dim}: a "
+                f"query's bits change in a chunk of {count} beside {others} decodes"
+            )
+    return len(cases)
 
 
 def _attend_rows(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

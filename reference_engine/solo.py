@@ -6,6 +6,7 @@ what the engine does quickly must come out in exactly these bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,10 +44,11 @@ def solo(model: LoadedModel, request: Request) -> list[Completion]:
 
 def full_logits(model: LoadedModel, token_ids: Sequence[int], last: int = 1) -> Tensor:
     """Logits after each of the ``last`` positions: [last, vocab] fp32."""
-    blocks = -(-len(token_ids) // KEY_BLOCK)
-    sequence = BatchSequence(tuple(token_ids), 0, (range(blocks),), last)
-    batch = BatchBuilder(KEY_BLOCK).build([sequence])
-    return model.logits(batch, AttentionStep(batch, StepKeys(len(model.layers)), model.attention))
+    page = math.lcm(KEY_BLOCK, model.attention.page_multiple)
+    pages = range(-(-len(token_ids) // page))
+    batch = BatchBuilder(page).build([BatchSequence(tuple(token_ids), 0, (pages,), last)])
+    keys = StepKeys(len(model.layers), page)
+    return model.logits(batch, AttentionStep(batch, keys, model.attention)).cpu()
 
 
 def score_prompt(model: LoadedModel, request: Request) -> tuple[TokenLogprobs | None, ...]:

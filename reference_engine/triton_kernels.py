@@ -1,9 +1,11 @@
-"""Linear and RMS norm on CUDA, in Triton, whose results for a row depend on that row alone.
+"""Linear and norms on CUDA, in Triton, whose results for a row depend on that row alone.
 
 A library's matrix product picks its tiles, and whether to split the sum over ``K``, from the
 number of rows. Here one weight has one tile shape, whatever the batch: each output element is the
 sum over ``K`` in blocks of ``BLOCK_K``, first to last, in one program, in fp32. Programs are
-persistent: as many as the device has processors, each taking tile after tile.
+persistent: as many as the device has processors, each taking tile after tile. Triton compiles a
+kernel anew for arguments that are 1 or a multiple of 16, and for how pointers are aligned; what
+follows the batch (the number of rows, the address of the rows) is kept out of that choice.
 
 Under ``TRITON_INTERPRET=1`` the same source runs on a CPU, which is how it is tested without a GPU.
 """
@@ -36,7 +38,13 @@ def tile_shape(out_features: int) -> TileShape:
     return TileShape(columns=128 if out_features >= 8192 else 64)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+_BY_BATCH: Final = {
+    "do_not_specialize": ["rows"],
+    "do_not_specialize_on_alignment": ["x", "out"],
+}
+
+
+@triton.jit(**_BY_BATCH)  # type: ignore[untyped-decorator]
 def _linear_kernel(  # type: ignore[no-untyped-def]
     x,
     weight,
@@ -78,7 +86,7 @@ def _linear_kernel(  # type: ignore[no-untyped-def]
         )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(**_BY_BATCH)  # type: ignore[untyped-decorator]
 def _rms_norm_kernel(  # type: ignore[no-untyped-def]
     x,
     scale,
@@ -96,6 +104,30 @@ def _rms_norm_kernel(  # type: ignore[no-untyped-def]
         values = tl.load(x + row * width + at, mask=inside, other=0.0).to(tl.float32)
         mean = tl.sum(values * values, axis=0) / width
         normed = values * (1.0 / tl.sqrt(mean + eps)) * weight
+        tl.store(out + row * width + at, normed.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(**_BY_BATCH)  # type: ignore[untyped-decorator]
+def _layer_norm_kernel(  # type: ignore[no-untyped-def]
+    x,
+    scale,
+    shift,
+    out,
+    rows,
+    width,
+    eps,
+    BLOCK: tl.constexpr,  # noqa: N803
+    PROGRAMS: tl.constexpr,  # noqa: N803
+):
+    at = tl.arange(0, BLOCK)
+    inside = at < width
+    weight = tl.load(scale + at, mask=inside, other=0.0).to(tl.float32)
+    bias = tl.load(shift + at, mask=inside, other=0.0).to(tl.float32)
+    for row in range(tl.program_id(0), rows, PROGRAMS):
+        values = tl.load(x + row * width + at, mask=inside, other=0.0).to(tl.float32)
+        centred = tl.where(inside, values - tl.sum(values, axis=0) / width, 0.0)
+        variance = tl.sum(centred * centred, axis=0) / width
+        normed = centred * (1.0 / tl.sqrt(variance + eps)) * weight + bias
         tl.store(out + row * width + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
@@ -132,6 +164,25 @@ def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
     _rms_norm_kernel[(programs,)](
         x,
         scale,
+        out,
+        rows,
+        width,
+        eps,
+        BLOCK=triton.next_power_of_2(width),
+        PROGRAMS=programs,
+    )
+    return out
+
+
+def layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> Tensor:
+    """``(x - mean) / sqrt(var + eps) * scale + shift`` in fp32. x: [rows, width], contiguous."""
+    rows, width = x.shape
+    out = torch.empty_like(x)
+    programs = _programs(x.device)
+    _layer_norm_kernel[(programs,)](
+        x,
+        scale,
+        shift,
         out,
         rows,
         width,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from reference_engine.attention.decode_tables import DecodeTables
 from reference_engine.batch import RaggedBatch
 
 
@@ -36,6 +37,8 @@ class AttentionBackend(Protocol):
     name: str
     reads_hidden_keys: bool
     """Whether keys that no row may see are still read, and must then be finite."""
+    page_multiple: int
+    """Page sizes are a multiple of this."""
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> Any:
         """What the layers with this window and page group need to know about the batch."""
@@ -57,23 +60,45 @@ class AttentionBackend(Protocol):
         """
 
 
-BACKENDS: Final = ("rows", "blocks", "flash")
-"""``rows``: compiled loops, CPU and fp32. ``blocks``: plain torch, anywhere. ``flash``: the varlen
-kernel of flash-attn, CUDA and half precision."""
+@runtime_checkable
+class DecodePlanner(Protocol):
+    """A backend that can plan steps of decodes from tensors whose shapes never change.
+
+    On CUDA the plan may be made of tensor operations only, so that a graph can be captured.
+    """
+
+    def plan_decodes(self, tables: DecodeTables, window: int | None, group: int) -> Any:
+        """As `AttentionBackend.plan`, for one row a sequence."""
+
+
+BACKENDS: Final = ("rows", "blocks", "triton", "flash")
+"""``rows``: compiled loops, CPU and fp32. ``blocks``: plain torch, CPU. ``triton``: a kernel of our
+own, CUDA. ``flash``: the varlen kernel of flash-attn, CUDA and half precision."""
 
 
 def choose_backend(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
-    """The fastest backend that serves this device and type here."""
-    if device.type == "cpu" and dtype is torch.float32:
+    """The fastest exact backend that serves this device and type here.
+
+    Plain torch is not among those for CUDA: there the library chooses kernels by the batch.
+    """
+    if device.type == "cuda":
+        return _cuda_backend(device, dtype)
+    if dtype is torch.float32:
         from reference_engine.attention.rows import RowAttention
 
         return RowAttention()
-    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
+    from reference_engine.attention.blocks import BlockAttention
+
+    return BlockAttention()
+
+
+def _cuda_backend(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
+    if dtype in (torch.bfloat16, torch.float16):
         from reference_engine.attention.flash import FlashAttention, installed_kernel
 
         kernel = installed_kernel()
         if kernel is not None:
-            return FlashAttention(kernel)
-    from reference_engine.attention.blocks import BlockAttention
+            return FlashAttention(kernel, device)
+    from reference_engine.attention.paged_triton import PagedTritonAttention
 
-    return BlockAttention()
+    return PagedTritonAttention(device)

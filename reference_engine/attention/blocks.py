@@ -1,4 +1,4 @@
-"""Attention over key blocks in plain torch: a few large calls, on any device and in any type."""
+"""Attention over key blocks in plain torch: a few large calls, on a CPU, in any type."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class BlockAttention:
 
     name = "blocks"
     reads_hidden_keys = True
+    page_multiple = 1
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> list[TileCall]:
         """The calls that cover every row."""

@@ -14,6 +14,7 @@ from reference_engine.attention.backend import (
     KeyValueSource,
     choose_backend,
 )
+from reference_engine.attention.decode_tables import DecodeTables
 from reference_engine.batch import RaggedBatch
 
 IMPLEMENTATION: Final = "isobatch_exact"
@@ -37,19 +38,22 @@ class ExactAttention:
 
 
 class AttentionStep:
-    """One step's attention: the batch, the place of its keys, and the plans that layers share."""
+    """One step's attention: the batch, the place of its keys, and the plans that layers share.
+
+    ``plan`` makes a plan from what ``batch`` is; by default the backend's own, of a `RaggedBatch`.
+    """
 
     def __init__(
         self,
-        batch: RaggedBatch,
+        batch: RaggedBatch | DecodeTables,
         source: KeyValueSource,
         backend: AttentionBackend | None = None,
-        plan: Callable[[RaggedBatch, int | None, int], Any] | None = None,
+        plan: Callable[[Any, int | None, int], Any] | None = None,
     ) -> None:
         self._batch = batch
         self._source = source
         self._backend = backend or choose_backend(torch.device("cpu"), torch.float32)
-        self._make_plan = plan or self._backend.plan
+        self._make_plan: Callable[[Any, int | None, int], Any] = plan or self._backend.plan
         self._plans: dict[tuple[int | None, int], Any] = {}
 
     def attend(

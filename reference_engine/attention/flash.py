@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from reference_engine.attention.backend import KeyValueSource
+from reference_engine.attention.decode_tables import DecodeTables
 from reference_engine.batch import RaggedBatch
 
 
@@ -62,28 +63,48 @@ class FlashAttention:
     name = "flash"
     reads_hidden_keys = True
 
-    def __init__(self, kernel: VarlenKernel) -> None:
+    def __init__(self, kernel: VarlenKernel, device: torch.device | None = None) -> None:
         self._kernel = kernel
+        self._device = device or torch.device("cpu")
+        self.page_multiple = kernel.page_multiple
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> VarlenPlan:
-        """The batch's lengths and block tables."""
+        """The batch's lengths and block tables, on the device."""
         pages = [-(-s.context // batch.page_size) for s in batch.sequences]
-        table = torch.zeros(len(pages), max(pages), dtype=torch.int32)
+        width = max(*pages, least_pages(window, batch.page_size))
+        table = torch.zeros(len(pages), width, dtype=torch.int32)
         for row, (sequence, count) in enumerate(zip(batch.sequences, pages, strict=True)):
             known = list(sequence.block_tables[group][:count])
             table[row, :count] = torch.tensor(known, dtype=torch.int32)
         contexts = torch.tensor([s.context for s in batch.sequences], dtype=torch.int32)
-        starts = torch.zeros(len(pages) + 1, dtype=torch.int32)
-        starts[1:] = contexts.cumsum(0)
         return VarlenPlan(
-            cu_seqlens_q=torch.tensor(batch.cu_seqlens, dtype=torch.int32),
-            cu_seqlens_k=starts,
-            context_lens=contexts,
-            block_table=table,
+            cu_seqlens_q=torch.tensor(batch.cu_seqlens, dtype=torch.int32).to(self._device),
+            cu_seqlens_k=_starts(contexts).to(self._device),
+            context_lens=contexts.to(self._device),
+            block_table=table.to(self._device),
             max_seqlen_q=max(s.count for s in batch.sequences),
-            max_seqlen_k=int(contexts.max()),
+            max_seqlen_k=width * batch.page_size,
             window=None if window is None else window - 1,
             page_size=batch.page_size,
+        )
+
+    def plan_decodes(self, tables: DecodeTables, window: int | None, group: int) -> VarlenPlan:
+        """The same from fixed tables: one row a sequence."""
+        contexts = tables.positions + 1
+        rows = torch.cat([tables.rows, tables.rows[-1:] + 1])
+        table, size = tables.block_tables[group], tables.page_size
+        missing = least_pages(window, size) - table.shape[1]
+        if missing > 0:
+            table = torch.nn.functional.pad(table, (0, missing))
+        return VarlenPlan(
+            cu_seqlens_q=rows,
+            cu_seqlens_k=_starts(contexts),
+            context_lens=contexts,
+            block_table=table,
+            max_seqlen_q=1,
+            max_seqlen_k=table.shape[1] * size,
+            window=None if window is None else window - 1,
+            page_size=size,
         )
 
     def attend(
@@ -108,6 +129,21 @@ class FlashAttention:
         return self._kernel(
             rows, keys, values, plan, scaling=scaling, softcap=0.0 if softcap is None else softcap
         )
+
+
+def least_pages(window: int | None, page_size: int) -> int:
+    """Pages that a block table of a layer with this window names at least.
+
+    The library takes a window that covers the whole table for none, and then uses another kernel:
+    a short batch would be computed otherwise than a long one.
+    """
+    return 1 if window is None else window // page_size + 2
+
+
+def _starts(lengths: Tensor) -> Tensor:
+    """Cumulated lengths from 0. lengths: [n] -> [n + 1], int32."""
+    ends = lengths.cumsum(0, dtype=torch.int32)
+    return torch.nn.functional.pad(ends, (1, 0))
 
 
 def _as_pages(rows: Tensor, page_size: int) -> Tensor:
@@ -140,20 +176,19 @@ class Flash2Kernel:
         softcap: float,
     ) -> Tensor:
         """See `VarlenKernel`."""
-        device = queries.device
         out: Tensor = self._function(
             queries,
             key_pages,
             value_pages,
-            plan.cu_seqlens_q.to(device),
-            plan.cu_seqlens_k.to(device),
+            plan.cu_seqlens_q,
+            plan.cu_seqlens_k,
             max(2, plan.max_seqlen_q),
             plan.max_seqlen_k,
             softmax_scale=scaling,
             causal=True,
             window_size=(-1, -1) if plan.window is None else (plan.window, 0),
             softcap=softcap,
-            block_table=plan.block_table.to(device),
+            block_table=plan.block_table,
         )
         return out
 
@@ -180,14 +215,13 @@ class Flash3Kernel:
         softcap: float,
     ) -> Tensor:
         """See `VarlenKernel`."""
-        device = queries.device
         out: Tensor = self._function(
             queries,
             key_pages,
             value_pages,
-            cache_seqlens=plan.context_lens.to(device),
-            page_table=plan.block_table.to(device),
-            cu_seqlens_q=plan.cu_seqlens_q.to(device),
+            cache_seqlens=plan.context_lens,
+            page_table=plan.block_table,
+            cu_seqlens_q=plan.cu_seqlens_q,
             max_seqlen_q=plan.max_seqlen_q,
             softmax_scale=scaling,
             causal=True,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from reference_engine import cpu_kernels
 from reference_engine.attention.backend import KeyValueSource
+from reference_engine.attention.decode_tables import DecodeTables
 from reference_engine.batch import RaggedBatch
 
 Ints = NDArray[np.int64]
@@ -40,6 +41,7 @@ class RowAttention:
 
     name = "rows"
     reads_hidden_keys = False
+    page_multiple = 1
 
     def plan(self, batch: RaggedBatch, window: int | None, group: int) -> KeyRanges:
         """Which slots every row of ``batch`` sees."""
@@ -52,6 +54,15 @@ class RowAttention:
         slots = (np.array(pages)[:, None] * size + np.arange(size)[None, :]).reshape(-1)
         positions = np.array(batch.positions)
         first_key = np.repeat(offsets, np.diff(batch.cu_seqlens))
+        lowest = 0 if window is None else np.maximum(0, positions - window + 1)
+        return KeyRanges(slots, first_key + lowest, first_key + positions + 1)
+
+    def plan_decodes(self, tables: DecodeTables, window: int | None, group: int) -> KeyRanges:
+        """The same from fixed tables: one row a sequence, whole tables."""
+        table, size = tables.block_tables[group].numpy(), tables.page_size
+        slots = (table.astype(np.int64)[:, :, None] * size + np.arange(size)).reshape(-1)
+        positions = tables.positions.numpy().astype(np.int64)
+        first_key = np.arange(table.shape[0]) * table.shape[1] * size
         lowest = 0 if window is None else np.maximum(0, positions - window + 1)
         return KeyRanges(slots, first_key + lowest, first_key + positions + 1)
 

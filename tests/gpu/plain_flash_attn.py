@@ -29,7 +29,8 @@ def flash_attn_varlen_func(
     lengths_k = cu_seqlens_k.diff()
     assert cu_seqlens_k.dtype == torch.int32
     assert int(cu_seqlens_k[0]) == 0
-    assert int(lengths_k.max()) == max_seqlen_k
+    assert int(lengths_k.max()) <= max_seqlen_k <= block_table.shape[1] * k.shape[1]
+    assert window_size[0] < max_seqlen_k - 1, "a window that covers the table is taken for none"
     return _attend(
         q, k, v, cu_seqlens_q, lengths_k, max_seqlen_q, softmax_scale, causal, window_size,
         softcap, block_table,
@@ -55,6 +56,8 @@ def flash_attn_with_kvcache(
     """flash-attn 3. Splits and head packing must be fixed, or they would follow the batch."""
     assert num_splits == 1, "0 lets the library choose from the batch"
     assert pack_gqa is not None, "None lets the library choose from the batch"
+    bound = page_table.shape[1] * k_cache.shape[1]
+    assert window_size[0] < bound - 1, "a window that covers the table is taken for none"
     return _attend(
         q, k_cache, v_cache, cu_seqlens_q, cache_seqlens, max_seqlen_q, softmax_scale, causal,
         window_size, softcap, page_table,
