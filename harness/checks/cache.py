@@ -268,7 +268,9 @@ async def salts_keep_apart(ctx: CheckContext) -> None:
     shows=_HIT,
 )
 async def next_turn(ctx: CheckContext) -> None:
-    turn: WorkloadRequest = ctx.draw_request("turn0", tokens=st.integers(20, 60))
+    largest = max(p for p in COMMON_SIZES if 2 * p < ctx.longest_prompt)
+    page = ctx.capabilities.page_size or largest  # a shorter conversation would fill no page
+    turn: WorkloadRequest = ctx.draw_request("turn0", tokens=st.integers(page + 20, page + 60))
     for number in range(1, 4):
         run = await ctx.run(turn)
         await ctx.assert_as_alone(run)

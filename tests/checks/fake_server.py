@@ -163,7 +163,9 @@ class FakeServer:
         for row in [r for r in running if r.finish_reason]:
             row.transcript.t_end_s = now_s
             used = row.transcript.usage.completion_tokens if row.transcript.usage else 0
-            row.transcript.usage = Usage(len(row.prompt_ids), used + self.counted(row), 0)
+            row.transcript.usage = Usage(
+                len(row.prompt_ids), used + self.counted(row), self.cached(row)
+            )
             row.transcript.usages_seen = row.transcript.terminators = 1
             self.finished_prompts.append(row.prompt_ids)
         return [r for r in running if not r.finish_reason]
@@ -210,6 +212,21 @@ class FakeServer:
     def counted(self, row: Row) -> int:
         """How many tokens usage counts."""
         return len(row.token_ids)
+
+    def cached(self, row: Row) -> int:
+        """How many prompt tokens came from a prefix cache."""
+        return 0
+
+
+class LargePages(FakeServer):
+    """No defect: a prefix cache of pages of 128 tokens, as vLLM's on a CPU."""
+
+    def cached(self, row: Row) -> int:
+        prompt = row.prompt_ids
+        sizes = range(128, len(prompt), 128)
+        return max(
+            (n for n in sizes if any(p[:n] == prompt[:n] for p in self.finished_prompts)), default=0
+        )
 
 
 class NeighbourVisible(FakeServer):

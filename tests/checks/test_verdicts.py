@@ -9,6 +9,7 @@ from harness.verdict import Verdict
 from tests.checks.conftest import RunChecks
 from tests.checks.fake_server import (
     FakeServer,
+    LargePages,
     NeighbourVisible,
     OneTokenMore,
     PageReused,
@@ -66,6 +67,13 @@ def test_without_overlap_a_pass_is_inconclusive(run_checks: RunChecks) -> None:
     report = run_checks(FakeServer, "EQV-1", running_limit=1)
     assert report.results[0].verdict is Verdict.INCONCLUSIVE
     assert "interleaved_pairs" in report.results[0].reason
+
+
+def test_a_cache_of_large_pages_is_seen_to_be_hit(run_checks: RunChecks) -> None:
+    """vLLM on a CPU caches 128 tokens or nothing: shorter conversations never hit its cache."""
+    (result,) = run_checks(LargePages, "CCH-11").results
+    assert result.verdict is Verdict.PASS
+    assert result.evidence["cached_tokens"] >= 128
 
 
 def test_a_missing_capability_is_unsupported_with_its_reason(run_checks: RunChecks) -> None:
