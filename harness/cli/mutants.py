@@ -2,56 +2,78 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.errors import ExitStatus, UserError
 
 if TYPE_CHECKING:
-    from harness.mutants.campaign import Attempt, Campaign, MutantRow
+    from harness.mutants.campaign import Campaign
+    from harness.mutants.record import MatrixRecord
     from reference_engine.faults import Fault
 
 
 def command(
     faults: Annotated[
-        str, typer.Option(help="Names of faults, separated by commas; default: all.")
+        str, typer.Option(help="Names of faults, separated by commas, or `none`; default: all.")
     ] = "",
     only: Annotated[str, typer.Option(help="Chapters or check ids, separated by commas.")] = "",
-    budget: Annotated[str, typer.Option(help="quick, standard or exhaustive.")] = "quick",
+    budget: Annotated[
+        str, typer.Option(help="quick, standard or exhaustive; the smaller ones are tried first.")
+    ] = "standard",
     healthy: Annotated[
         int, typer.Option(min=0, help="Runs of all checks against the healthy server.")
     ] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first healthy run and of the faults.")] = 0,
     whole: Annotated[
         bool,
         typer.Option("--whole", help="Run every check on every fault, not up to the first kill."),
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip what --out already holds: kills, healthy runs.")
+    ] = False,
+    fault_s: Annotated[float, typer.Option(min=1, help="Most seconds for one fault.")] = 600.0,
+    limit_s: Annotated[
+        float, typer.Option(min=1, help="Begin nothing new after so many seconds.")
+    ] = 86400.0,
     out: Annotated[Path, typer.Option(help="Folder for matrix.json and matrix.html.")] = Path(
         "runs/mutants"
     ),
 ) -> None:
     """Run the suite over HTTP against our server with each fault in turn: the kill matrix.
 
-    The status is 0 if every fault is killed and the healthy server fails nothing.
+    The status is 0 if every fault is killed and the healthy server fails nothing. Several such
+    commands may add to one --out at a time.
     """
     from harness.checks.budget import BUDGETS
     from harness.cli.check import ensure_writable, selected
     from harness.mutants.campaign import Campaign
+    from harness.mutants.record import MatrixRecord
+    from reference_engine.faults import FAULTS
 
     if budget not in BUDGETS:
         raise UserError(f"no budget {budget!r}: choose from {', '.join(BUDGETS)}")
     checks, chosen = selected(only), chosen_faults(faults)
     ensure_writable(out)
-    with tempfile.TemporaryDirectory(prefix="isobatch-mutants-") as scratch:
-        campaign = Campaign(checks, BUDGETS[budget], Path(scratch), whole=whole)
-        rows, runs = _run(campaign, chosen, healthy, out)
-    document = _write(campaign, rows, runs, out)
+    names = list(BUDGETS)
+    budgets = [BUDGETS[name] for name in names[: names.index(budget) + 1]]
+    record = MatrixRecord(out, checks, list(FAULTS))
+    ends_s = time.monotonic() + limit_s
+    try:
+        with tempfile.TemporaryDirectory(prefix="isobatch-mutants-") as scratch:
+            campaign = Campaign(checks, budgets, Path(scratch), seed, whole, fault_s)
+            _run_faults(campaign, chosen, record, resume, ends_s)
+            _run_healthy(campaign, healthy, record, resume, ends_s)
+        document = record.document()
+    except ValueError as error:
+        raise UserError(str(error)) from None
     print(
         f"{document['killed']} of {document['faults']} faults killed, "
-        f"{len(document['false_alarms'])} false alarms in {len(runs)} healthy runs; "
+        f"{len(document['false_alarms'])} false alarms in {len(document['healthy'])} healthy runs; "
         f"written to {out}"
     )
     if document["killed"] < document["faults"] or document["false_alarms"]:
@@ -62,6 +84,8 @@ def chosen_faults(names: str) -> list[Fault]:
     """The faults named, in their own order. Raises UserError for one that there is not."""
     from reference_engine.faults import FAULTS
 
+    if names.strip() == "none":
+        return []
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in FAULTS:
@@ -69,43 +93,39 @@ def chosen_faults(names: str) -> list[Fault]:
     return [FAULTS[name] for name in wanted] if wanted else list(FAULTS.values())
 
 
-def _run(
-    campaign: Campaign, faults: list[Fault], healthy: int, out: Path
-) -> tuple[list[MutantRow], list[Attempt]]:
-    """All faults, then the healthy runs; what is found is on disk after each."""
-    from harness.mutants.settings import SETTINGS
-
-    rows: list[MutantRow] = []
-    runs: list[Attempt] = []
+def _run_faults(
+    campaign: Campaign, faults: list[Fault], record: MatrixRecord, resume: bool, ends_s: float
+) -> None:
+    """Each fault in turn; what is found is on disk after each."""
+    budget = campaign.budgets[-1].name
     for fault in faults:
+        if time.monotonic() > ends_s or (resume and fault.name in record.judged(budget)):
+            continue
         row = campaign.run(fault, lambda _line: None)
-        rows.append(row)
+        record.add_row(row.to_json())
         killers = [k.check_id for a in row.attempts for k in a.killers]
         verdict = "killed" if row.killed else "ERROR" if row.errors else "SURVIVED"
         print(
             f"{fault.name:<32} {verdict:<9} {', '.join(killers) or '; '.join(row.errors)}"
-            f" ({row.requests_to_detection} requests)",
+            f" ({row.requests_to_detection} requests,"
+            f" {sum(a.duration_s for a in row.attempts):.0f} s)",
             flush=True,
         )
-        _write(campaign, rows, runs, out)
-    for number in range(healthy):
-        setting = SETTINGS[number % len(SETTINGS)]
-        runs.append(campaign.healthy(setting, number, lambda _line: None))
-        alarms = [k.check_id for k in runs[-1].killers]
+
+
+def _run_healthy(
+    campaign: Campaign, runs: int, record: MatrixRecord, resume: bool, ends_s: float
+) -> None:
+    """Runs of all checks with one seed after another, on the default server and the small pool."""
+    from harness.mutants.settings import HEALTHY
+
+    budget = campaign.budgets[-1]
+    for number in range(campaign.seed, campaign.seed + runs):
+        setting = HEALTHY[number % len(HEALTHY)]
+        done = (setting.name, budget.name, number)
+        if time.monotonic() > ends_s or (resume and done in record.runs()):
+            continue
+        attempt = campaign.healthy(setting, budget, number, lambda _line: None)
+        record.add_healthy(attempt.healthy_json())
+        alarms = [k.check_id for k in attempt.failures]
         print(f"healthy, {setting.name}, seed {number}: {alarms or 'nothing failed'}", flush=True)
-        _write(campaign, rows, runs, out)
-    return rows, runs
-
-
-def _write(
-    campaign: Campaign, rows: list[MutantRow], runs: list[Attempt], out: Path
-) -> dict[str, Any]:
-    from harness.mutants.matrix import matrix_document, matrix_page
-    from harness.results.environment import tool
-
-    document = matrix_document(
-        rows, campaign.checks, runs, tool=tool(), budget=campaign.budget.name, seed=campaign.seed
-    )
-    (out / "matrix.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    (out / "matrix.html").write_text(matrix_page(document), encoding="utf-8")
-    return document

@@ -3,68 +3,47 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib import resources
 from typing import Any, Final
 
 from harness.checks.registry import Chapter, Check
-from harness.mutants.campaign import Attempt, MutantRow
 from harness.verdict import Verdict
 
-FORMAT: Final = "isobatch.mutants/1"
+FORMAT: Final = "isobatch.mutants/2"
 
 
 def matrix_document(
-    rows: Sequence[MutantRow],
+    rows: Sequence[dict[str, Any]],
     checks: Sequence[Check],
-    healthy: Sequence[Attempt],
+    healthy: Sequence[dict[str, Any]],
     **facts: Any,
 ) -> dict[str, Any]:
-    """All that was found. ``facts`` (budget, seed, commit) are added as they are."""
-    killed = [row for row in rows if row.killed]
-    detected = [r for row in rows if (r := row.requests_to_detection) is not None]
-    alarms = [r.check_id for a in healthy for r in a.results if r.verdict is Verdict.FAIL]
+    """All that was found. ``rows`` and ``healthy`` are documents of `attempt`'s classes.
+
+    ``facts`` (the tool's version) are added as they are.
+    """
+    killed = [row for row in rows if row["killed"]]
+    detected = [r for row in rows if (r := row["requests_to_detection"]) is not None]
     return {
         "format": FORMAT,
         **facts,
         "checks": [c.id for c in checks],
         "faults": len(rows),
         "killed": len(killed),
-        "killed_by_own_chapter": sum(row.killed_by_its_chapter for row in rows),
-        "survivors": [row.name for row in rows if not row.killed and not row.errors],
-        "not_judged": [row.name for row in rows if row.errors and not row.killed],
-        "never_executed": [row.name for row in rows if not _executed(row)],
+        "killed_by_own_chapter": sum(row["killed_by_own_chapter"] for row in rows),
+        "survivors": [r["fault"] for r in rows if not r["killed"] and not r["errors"]],
+        "not_judged": [r["fault"] for r in rows if r["errors"] and not r["killed"]],
+        "never_executed": [r["fault"] for r in rows if not r["executed"]],
         "median_requests_to_detection": statistics.median(detected) if detected else None,
-        "healthy_runs": len(healthy),
-        "false_alarms": alarms,
-        "healthy_requests": sum(a.requests for a in healthy),
-        "rows": [_row(row) for row in rows],
+        "healthy_runs": dict(sorted(Counter(run["budget"] for run in healthy).items())),
+        "healthy_workloads": sum(run["workloads"] for run in healthy),
+        "healthy_requests": sum(run["requests"] for run in healthy),
+        "false_alarms": [check_id for run in healthy for check_id in run["failures"]],
+        "healthy": list(healthy),
+        "rows": list(rows),
     }
-
-
-def _executed(row: MutantRow) -> bool:
-    return row.killed or any(a.executions for a in row.attempts)
-
-
-def _row(row: MutantRow) -> dict[str, Any]:
-    return {
-        "fault": row.name,
-        "title": row.title,
-        "group": row.group,
-        "imitates": list(row.imitates),
-        "killed": row.killed,
-        "killed_by_own_chapter": row.killed_by_its_chapter,
-        "requests_to_detection": row.requests_to_detection,
-        "attempts": [_attempt(a) for a in row.attempts],
-    }
-
-
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    document = asdict(attempt)
-    document["results"] = {r.check_id: r.verdict.value for r in attempt.results}
-    document["details"] = {r.check_id: r.reason for r in attempt.killers}
-    return document
 
 
 def matrix_page(document: dict[str, Any]) -> str:

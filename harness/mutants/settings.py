@@ -1,8 +1,10 @@
 """How a fault is served and judged: server settings under which defects can show, and chapters.
 
-A defect in preemption cannot show on a server that never preempts. So a fault that survives one
-setting is tried in the next. The chapters that a root cause belongs to run first, so that the
-number of requests to detection is that of the chapter; the checks themselves know nothing of this.
+A defect in preemption cannot show on a server that never preempts, and one of a sliding window not
+on a model without one. So each root cause names the servers in which its feature is at work, and a
+fault that survives one of them is tried in the next. The chapters that a root cause belongs to run
+first, so that the number of requests to detection is that of the chapter; the checks themselves
+know nothing of this.
 """
 
 from __future__ import annotations
@@ -23,12 +25,25 @@ class Setting:
     engine: Mapping[str, Any] = field(default_factory=dict)
 
 
-SETTINGS: Final = (
-    Setting("default", "eos"),
-    Setting("pressure", "eos", {"num_pages": 72, "token_budget": 48}),
-    Setting("window", "window"),
-    Setting("split-characters", "utf8"),
-)
+DEFAULT: Final = Setting("default", "eos")
+SMALL_POOL: Final = Setting("small-pool", "eos", {"num_pages": 72, "token_budget": 48})
+WINDOW: Final = Setting("window", "window")
+ALL_WINDOWED: Final = Setting("mistral-window", "mistral-window")
+SPLIT_CHARACTERS: Final = Setting("split-characters", "utf8")
+PADDED_STEPS: Final = Setting("padded-steps", "eos", {"pad_decodes": True})
+SETTINGS: Final = (DEFAULT, SMALL_POOL, WINDOW, ALL_WINDOWED, SPLIT_CHARACTERS, PADDED_STEPS)
+HEALTHY: Final = (DEFAULT, SMALL_POOL)
+"""The servers without a fault that the suite must not accuse, in turn."""
+
+# The servers in which a feature is at work, by a word of the root cause; else the two commonest.
+_SERVERS: Final[Mapping[str, tuple[Setting, ...]]] = {
+    "prefix cache": (DEFAULT, SMALL_POOL),
+    "sliding window": (WINDOW, ALL_WINDOWED),
+    "preemption": (SMALL_POOL,),
+    "padding": (DEFAULT, PADDED_STEPS, SMALL_POOL),
+    "stop strings": (DEFAULT, SPLIT_CHARACTERS),
+    "technique": (DEFAULT,),
+}
 
 # The chapters of each root cause, by a word of its name.
 _CHAPTERS: Final[Mapping[str, tuple[Chapter, ...]]] = {
@@ -56,3 +71,10 @@ def chapters_of(group: str) -> tuple[Chapter, ...]:
     """The chapters that answer for a root-cause group; empty for a group that is not known."""
     lowered = group.lower()
     return next((chapters for word, chapters in _CHAPTERS.items() if word in lowered), ())
+
+
+def settings_of(group: str) -> tuple[Setting, ...]:
+    """The servers on which a defect of this root cause can show, the likeliest first."""
+    lowered = group.lower()
+    found = (settings for word, settings in _SERVERS.items() if word in lowered)
+    return next(found, (DEFAULT, SMALL_POOL))
