@@ -1,8 +1,9 @@
 """Who stands where: runs grouped by server, verdicts by chapter, numbers beside the verdicts.
 
 A server is what was measured: name, version, model, number format and flags. Of several
-conformance runs of one server the latest counts. A performance number stands with the conformance
-of the same server; a server that was never checked says so instead of looking as if it had passed.
+conformance runs of one server the latest word on each check counts. A performance number stands
+with the conformance of the same server; a server that was never checked says so instead of looking
+as if it had passed.
 """
 
 from __future__ import annotations
@@ -85,23 +86,45 @@ class ServerRow:
 
     key: ServerKey
     run: Run
-    cells: dict[str, Cell]
     older: list[Run] = field(default_factory=list)
+
+    @property
+    def judged(self) -> dict[str, tuple[VerdictRow, Run]]:
+        """Of each check the latest verdict, and the run that has it."""
+        latest: dict[str, tuple[VerdictRow, Run]] = {}
+        for run in (self.run, *self.older):
+            for verdict in run.document["verdicts"]:
+                latest.setdefault(verdict["check_id"], (verdict, run))
+        return latest
+
+    @property
+    def verdicts(self) -> list[VerdictRow]:
+        """The latest verdict of each check."""
+        return [verdict for verdict, _ in self.judged.values()]
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """The chapters."""
+        return _cells(list(self.judged.values()))
 
     @property
     def failures(self) -> list[VerdictRow]:
         """The checks that failed or broke."""
-        return [v for v in self.run.document["verdicts"] if v["verdict"] in BAD]
+        return [v for v in self.verdicts if v["verdict"] in BAD]
 
     @property
     def grade(self) -> str | None:
         """The determinism grade that the verdicts support."""
-        return determinism_grade(self.run.document["verdicts"])
+        return determinism_grade(self.verdicts)
 
     @property
     def passed(self) -> int:
         """Checks that passed."""
-        return sum(v["verdict"] in GOOD for v in self.run.document["verdicts"])
+        return sum(v["verdict"] in GOOD for v in self.verdicts)
+
+    def link(self, check_id: str) -> str:
+        """Where the site shows the latest verdict of that check."""
+        return f"{self.judged[check_id][1].page}#{check_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,25 +199,20 @@ def _servers(ordered: Sequence[Run]) -> list[ServerRow]:
         if key in rows:
             rows[key].older.append(run)
         else:
-            rows[key] = ServerRow(key, run, _cells(run))
+            rows[key] = ServerRow(key, run)
     return sorted(rows.values(), key=lambda row: (len(row.failures), -row.passed, row.key))
 
 
-def _cells(run: Run) -> dict[str, Cell]:
-    by_chapter: dict[str, list[VerdictRow]] = {}
-    for verdict in run.document["verdicts"]:
-        by_chapter.setdefault(verdict["chapter"], []).append(verdict)
-    return {
-        chapter: Cell(
-            Counter(v["verdict"] for v in verdicts),
-            f"{run.page}#{_first_shown(verdicts)['check_id']}",
-        )
-        for chapter, verdicts in by_chapter.items()
-    }
-
-
-def _first_shown(verdicts: Sequence[VerdictRow]) -> VerdictRow:
-    return next((v for v in verdicts if v["verdict"] in BAD), verdicts[0])
+def _cells(judged: Sequence[tuple[VerdictRow, Run]]) -> dict[str, Cell]:
+    by_chapter: dict[str, list[tuple[VerdictRow, Run]]] = {}
+    for verdict, run in judged:
+        by_chapter.setdefault(verdict["chapter"], []).append((verdict, run))
+    cells = {}
+    for chapter, rows in by_chapter.items():
+        first, run = next((row for row in rows if row[0]["verdict"] in BAD), rows[0])
+        counts = Counter(verdict["verdict"] for verdict, _ in rows)
+        cells[chapter] = Cell(counts, f"{run.page}#{first['check_id']}")
+    return cells
 
 
 def _performance(

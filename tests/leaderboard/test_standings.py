@@ -55,6 +55,21 @@ def test_the_latest_conformance_run_counts(tmp_path: Path) -> None:
     assert [run.folder for run in row.older] == [old]
 
 
+def test_a_run_of_some_checks_hides_no_other_verdict(tmp_path: Path) -> None:
+    """A long suite is run in pieces: each check shows its latest verdict, with a link to its run."""
+    old = check_run(tmp_path, "alpha", "1.0", failing=("EQV-1", "EQV-2"))
+    new = check_run(tmp_path, "alpha", "1.0")
+    document = json.loads((new / "result.json").read_text())
+    document["started_at"] = "2999-01-01T00:00:00.000Z"
+    document["verdicts"] = [v for v in document["verdicts"] if v["check_id"] == "EQV-1"]
+    (new / "result.json").write_text(json.dumps(document))
+    (row,) = read_standings(tmp_path).servers
+    assert [v["check_id"] for v in row.failures] == ["EQV-2"]
+    assert row.link("EQV-1") == f"runs/{new.name}/index.html#EQV-1"
+    assert row.link("EQV-2") == row.cells["EQV"].link == f"runs/{old.name}/index.html#EQV-2"
+    assert sum(row.cells["EQV"].counts.values()) == 3
+
+
 def test_what_is_no_result_is_named(tmp_path: Path) -> None:
     """A broken file is refused with its reason and hides nothing else."""
     check_run(tmp_path, "alpha", "1.0")
