@@ -56,7 +56,7 @@ def test_the_latest_conformance_run_counts(tmp_path: Path) -> None:
 
 
 def test_a_run_of_some_checks_hides_no_other_verdict(tmp_path: Path) -> None:
-    """A long suite is run in pieces: each check shows its latest verdict, with a link to its run."""
+    """A long suite is run in pieces: each check shows its latest verdict and links to it."""
     old = check_run(tmp_path, "alpha", "1.0", failing=("EQV-1", "EQV-2"))
     new = check_run(tmp_path, "alpha", "1.0")
     document = json.loads((new / "result.json").read_text())
