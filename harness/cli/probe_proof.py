@@ -37,12 +37,24 @@ def command(
         typer.Option(help="Weights as stored, or rounded to a GGUF type first: Q8_0, Q5_0, Q4_0."),
     ] = "stored",
     prompts: Annotated[int, typer.Option(min=1, help="Ragged prompts of 1 to 1,500 tokens.")] = 208,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Ask this server, which holds the probe, instead of transformers."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="With --url: the model id to ask for.")] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="With --url: requests in flight at a time.")
+    ] = 16,
     out: Annotated[Path, typer.Option(help="Where to make the result's folder.")] = Path("results"),
 ) -> None:
     """Prove that exported probes are their rule, on transformers' forward pass and `generate`.
 
+    With --url a server is asked instead; --weights then names, in a word, how it stores them.
     The exit status is 1 if any token was wrong.
     """
+    if url is not None:
+        _prove_served(variant, weights, prompts, url, model, concurrency, out)
+        return
     from reference_engine.probe import DTYPES, VARIANTS, export_probe
     from reference_engine.probe.proof import proof_prompts, prove
 
@@ -72,6 +84,44 @@ def command(
         raise typer.Exit(ExitStatus.FAILED)
 
 
+def _prove_served(
+    variant: str,
+    weights: str,
+    prompts: int,
+    url: str,
+    model: str | None,
+    concurrency: int,
+    out: Path,
+) -> None:
+    from harness.cli import probe_served
+    from reference_engine.probe import VARIANTS
+    from reference_engine.probe.proof import proof_prompts
+
+    if variant not in VARIANTS:
+        raise UserError(f"no probe variant {variant!r}: choose from {', '.join(VARIANTS)}")
+    if not weights.replace("_", "").replace("-", "").isalnum():
+        raise UserError(f"--weights {weights!r}: one word, such as f16 or Q8_0")
+    config = VARIANTS[variant]
+    proof = probe_served.prove_served(
+        config,
+        url,
+        model=model,
+        weights=weights,
+        prompts=proof_prompts(config, prompts),
+        concurrency=concurrency,
+    )
+    console = plain_console(highlight=True)
+    console.print(
+        f"{proof.model} as {weights}: {proof.prompts} prompts, {proof.tokens} tokens, "
+        f"{proof.wrong} answers wrong"
+    )
+    folder = out / f"probe-served-{variant}-{weights}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    _write(folder, [proof.to_json()], probe_served.FORMAT)
+    console.print(f"written to {folder}")
+    if proof.wrong:
+        raise typer.Exit(ExitStatus.FAILED)
+
+
 def _several(asked: str, known: tuple[str, ...], noun: str) -> tuple[str, ...]:
     if asked == "all":
         return known
@@ -80,11 +130,11 @@ def _several(asked: str, known: tuple[str, ...], noun: str) -> tuple[str, ...]:
     return (asked,)
 
 
-def _write(folder: Path, proofs: list[dict[str, object]]) -> None:
+def _write(folder: Path, proofs: list[dict[str, object]], file_format: str = FORMAT) -> None:
     from harness.results.environment import environment, tool
 
     document = {
-        "format": FORMAT,
+        "format": file_format,
         "made_by": tool(),
         "environment": environment(),
         "proofs": proofs,

@@ -111,6 +111,8 @@ def _rows(found: Sequence[Detection]) -> list[list[str]]:
                 detection.fault.sentence,
                 detection.fault.scope.value,
                 *(_cell(detection.rates[tokens]) for tokens in (8, 24, 64)),
+                f"{detection.limit.value:.3f}",
+                str(detection.missed),
                 "-" if needed is None else str(needed),
             ]
         )
@@ -124,6 +126,8 @@ _HEADINGS: Final = (
     "8 tokens",
     "24 tokens",
     "64 tokens",
+    "limit",
+    "missed",
     "requests for 0.9999",
 )
 

@@ -46,13 +46,17 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class CacheFault:
-    """One kind: its name, what goes wrong in words, its scope and how it is done."""
+    """One kind: its name, what goes wrong in words, its scope and how it is done.
+
+    ``full_layers_only``: a layer with a window does not see the entry, so nothing is wrong there.
+    """
 
     name: str
     sentence: str
     scope: Scope
     apply: Apply
     sees_ahead: int = 0
+    full_layers_only: bool = False
 
 
 def _each_layer(cache: OpenCache, places: Places) -> list[tuple[int, Tensor]]:

@@ -17,9 +17,11 @@ from reference_engine.probe.rule import Rule
 from reference_engine.probe.sensitivity.balance import balanced_prompt
 from reference_engine.probe.sensitivity.cache_faults import CacheFault, Places, Scope
 from reference_engine.probe.sensitivity.cache_model import CacheModel, OpenCache
+from reference_engine.probe.sensitivity.limit import Limit
 from reference_engine.probe.vocabulary import vocabulary
 
 HORIZONS: Final = (8, 24, 64)
+_STATED: Final = 24
 PROMPT_TOKENS: Final = (40, 129, 300)
 PROMPT_TOKENS_WITH_WINDOWS: Final = (80, 129, 300)
 CERTAINTY: Final = 0.9999
@@ -63,12 +65,16 @@ class Rate:
 class Detection:
     """For one kind of fault: how many answers differed within each horizon, in tokens.
 
-    ``by_layer[l]`` counts within 24 tokens, for faults that hit one layer.
+    ``by_layer[l]`` counts within 24 tokens, for faults that hit one layer. ``limit`` counts the
+    requests that can show it within 24 tokens by the rule (see `limit`), ``missed`` those of them
+    that did not.
     """
 
     fault: CacheFault
     rates: Mapping[int, Rate]
     by_layer: Mapping[int, Rate]
+    limit: Rate
+    missed: int
 
     def to_json(self) -> dict[str, Any]:
         """A plain JSON object."""
@@ -86,6 +92,9 @@ class Detection:
                 for tokens, rate in self.rates.items()
             },
             "requests_for_0.9999_at_24_tokens": self.rates[24].requests_for_certainty,
+            "limit_by_the_rule_at_24_tokens": [self.limit.hits, self.limit.tries],
+            "limit_probability": self.limit.value,
+            "missed_though_the_rule_differs": self.missed,
             "by_layer_at_24_tokens": {
                 str(layer): [rate.hits, rate.tries] for layer, rate in self.by_layer.items()
             },
@@ -105,6 +114,7 @@ class _Batch:
     cache: OpenCache
     logits: Tensor
     answers: Tensor
+    limit: Limit
 
 
 def measure(
@@ -133,11 +143,22 @@ def measure(
             generator = torch.Generator().manual_seed(seed)
             firsts: list[int | None] = []
             layers: list[list[int]] = []
+            may: list[bool] = []
             for batch in batches:
                 places = _places(config, batch, fault, generator)
                 firsts += _first_differences(model, batch, fault, places, tokens)
                 layers += places.layers
-            yield _detection(fault, firsts, layers)
+                may += _may_show(batch, fault, places)
+            yield _detection(fault, firsts, layers, may)
+
+
+def _may_show(batch: _Batch, fault: CacheFault, places: Places) -> list[bool]:
+    """Which requests can show the fault within 24 tokens."""
+    drawn = zip(places.layers, places.slot.tolist(), places.other.tolist(), strict=True)
+    return [
+        batch.limit.may_show(fault.name, row, layers, slot, other, _STATED)
+        for row, (layers, slot, other) in enumerate(drawn)
+    ]
 
 
 def _prompt(config: ProbeConfig, tokens: int, balanced: bool, rng: random.Random) -> list[int]:
@@ -151,7 +172,8 @@ def _batch(model: CacheModel, prompts: list[list[int]]) -> _Batch:
     answers = [rule.generate(ids, tokens, ignore_eos=True).token_ids for ids in prompts]
     ids = torch.tensor(prompts)
     cache, logits = model.prefill(ids, tokens)
-    return _Batch(ids, cache, logits, torch.tensor(answers))
+    limit = Limit(model.config, prompts, answers)
+    return _Batch(ids, cache, logits, torch.tensor(answers), limit)
 
 
 def _places(
@@ -170,10 +192,11 @@ def _places(
         differs = differs[differs >= first]
         pick = torch.randint(len(differs), (1,), generator=generator)
         other[row] = differs[pick].item()
-    layers = [
-        [row % config.layers] if fault.scope is Scope.ONE_LAYER else list(range(config.layers))
-        for row in range(requests)
-    ]
+    levels = list(range(config.layers))
+    if fault.full_layers_only:
+        levels = [level for level in levels if config.window(level) is None]
+    one = fault.scope is Scope.ONE_LAYER
+    layers = [[levels[row % len(levels)]] if one else levels for row in range(requests)]
     return Places(torch.arange(requests), slot, other, layers, generator)
 
 
@@ -208,7 +231,10 @@ def _first_differences(
 
 
 def _detection(
-    fault: CacheFault, firsts: Sequence[int | None], layers: Sequence[list[int]]
+    fault: CacheFault,
+    firsts: Sequence[int | None],
+    layers: Sequence[list[int]],
+    may: Sequence[bool],
 ) -> Detection:
     def rate(tokens: int, among: Sequence[int | None]) -> Rate:
         return Rate(sum(f is not None and f < tokens for f in among), len(among))
@@ -217,5 +243,8 @@ def _detection(
     if fault.scope is Scope.ONE_LAYER:
         for layer in sorted({hit[0] for hit in layers}):
             mine = [f for f, hit in zip(firsts, layers, strict=True) if hit[0] == layer]
-            by_layer[layer] = rate(24, mine)
-    return Detection(fault, {tokens: rate(tokens, firsts) for tokens in HORIZONS}, by_layer)
+            by_layer[layer] = rate(_STATED, mine)
+    seen = [first is not None and first < _STATED for first in firsts]
+    missed = sum(able and not shown for able, shown in zip(may, seen, strict=True))
+    rates = {tokens: rate(tokens, firsts) for tokens in HORIZONS}
+    return Detection(fault, rates, by_layer, Rate(sum(may), len(may)), missed)

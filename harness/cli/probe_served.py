@@ -1,0 +1,132 @@
+"""`isobatch probe prove --url`: a server that holds the probe against the integer rule."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from harness.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.transcript import RequestTranscript, Transcript
+    from reference_engine.probe import ProbeConfig
+    from reference_engine.probe.rule import RuleAnswer
+
+FORMAT: Final = "isobatch.probe-served-proof/1"
+_ANSWER_TOKENS: Final = 24
+_LONGEST_REQUEST_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedProof:
+    """How a server's answers to ragged prompts compare with the rule.
+
+    ``tokens`` are those of the right answers. An answer is wrong if its text, its finish reason or,
+    where the server tells them, its ids are not the rule's; ``endings`` counts how requests ended,
+    and one that is not complete is wrong, too. ``ids_told`` answers came with token ids.
+    """
+
+    model: str
+    weights: str
+    prompts: int
+    prompt_tokens: int
+    tokens: int
+    wrong: int
+    ids_told: int
+    endings: dict[str, int]
+    concurrency: int
+    server: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain JSON object."""
+        return asdict(self)
+
+
+def prove_served(
+    config: ProbeConfig,
+    url: str,
+    *,
+    model: str | None,
+    weights: str,
+    prompts: Sequence[Sequence[int]],
+    concurrency: int,
+) -> ServedProof:
+    """Ask the server at ``url`` for 24 tokens after each prompt, ``concurrency`` at a time.
+
+    Raises UserError if it cannot be asked, or says that it serves another model than the probe.
+    """
+    from harness.targets.target import TargetUnusable
+    from reference_engine.probe import Rule
+
+    rule = Rule(config)
+    right = [rule.generate(ids, _ANSWER_TOKENS) for ids in prompts]
+    try:
+        transcript, server = asyncio.run(_asked(url, model, prompts, concurrency))
+    except TargetUnusable as error:
+        raise UserError(str(error)) from None
+    if model is None and server["model"] != config.name:
+        raise UserError(
+            f"{url} serves {server['model']!r}, not {config.name!r}; choose its --variant, or name "
+            "the model with --model"
+        )
+    answers = list(transcript.requests.values())
+    ends = [request.ending.value for request in answers]
+    told = [bool(request.first.token_ids) for request in answers]
+    return ServedProof(
+        config.name,
+        weights,
+        len(prompts),
+        sum(len(ids) for ids in prompts),
+        sum(len(answer.token_ids) for answer in right),
+        _wrong(config, answers, right),
+        sum(told),
+        dict(Counter(ends)),
+        concurrency,
+        server,
+    )
+
+
+def _wrong(
+    config: ProbeConfig, answers: Sequence[RequestTranscript], right: Sequence[RuleAnswer]
+) -> int:
+    """How many answers are not the rule's."""
+    from reference_engine.probe import decode_tokens
+
+    wrong = 0
+    for request, answer in zip(answers, right, strict=True):
+        kept = tuple(i for i in answer.token_ids if i != config.eos_id)
+        text = decode_tokens(config, kept).decode("utf-8", errors="replace")
+        given = request.first.token_ids
+        same_ids = not given or tuple(i for i in given if i != config.eos_id) == kept
+        same_end = request.first.finish_reasons == [answer.finish_reason]
+        healthy = request.ending.value == "complete" and same_end
+        wrong += not (healthy and same_ids and request.first.text == text)
+    return wrong
+
+
+async def _asked(
+    url: str, model: str | None, prompts: Sequence[Sequence[int]], concurrency: int
+) -> tuple[Transcript, dict[str, Any]]:
+    """All answers, in the order of the prompts, and what the server says of itself."""
+    from harness.client.limits import Limits
+    from harness.targets.http import HttpTarget
+    from workloads.workload import Workload, WorkloadRequest
+
+    target = HttpTarget(url, model=model, limits=Limits(total_s=_LONGEST_REQUEST_S))
+    try:
+        found = await target.discover()
+        params = {"max_tokens": _ANSWER_TOKENS, "temperature": 0}
+        requests = tuple(
+            WorkloadRequest(key=f"p{index}", prompt_ids=tuple(ids), params=params)
+            for index, ids in enumerate(prompts)
+        )
+        transcript = await target.run(
+            Workload(requests, origin="probe prove", concurrency=concurrency)
+        )
+    finally:
+        await target.close()
+    document = dict(found.documents[0]) if found.documents else {}
+    return transcript, {"model": target.model, "says": document, "header": found.server}
