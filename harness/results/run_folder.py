@@ -166,10 +166,9 @@ class RunFolder:
             raise
 
     def _failure(self, check_id: str, index: int, failure: Failure) -> FailureRow:
-        workload_path = None
-        if failure.workload is not None:
-            workload_path = f"failures/{check_id}-{index + 1}.json"
-            self.write_file(workload_path, _json_bytes(failure.to_json(check_id)))
+        # Also without a workload (raw bytes were sent): the draws in it are enough for a replay.
+        workload_path = f"failures/{check_id}-{index + 1}.json"
+        self.write_file(workload_path, _json_bytes(failure.to_json(check_id)))
         return {
             "sentence": failure.sentence,
             "detail": failure.detail,

@@ -44,6 +44,16 @@ def test_a_clean_block_ends_complete(tmp_path: Path) -> None:
     assert Workload.from_json(smallest) == WORKLOAD
 
 
+def test_a_failure_without_a_workload_has_a_file_to_replay_too(tmp_path: Path) -> None:
+    """A check that sends raw bytes has no workload, but its draws run it again."""
+    result = CheckResult("API-9", Verdict.FAIL, "refused", failures=[Failure("refused", draws=[7])])
+    with RunFolder.create(tmp_path, kind="check", command=COMMAND) as run:
+        run.add_verdict(result)
+    recorded = json.loads((run.path / "failures/API-9-1.json").read_bytes())
+    assert recorded["failure"]["check_id"] == "API-9"
+    assert recorded["failure"]["draws"] == [7]
+
+
 def test_everything_is_on_disk_before_the_end(tmp_path: Path) -> None:
     """A reader that looks while the run goes on sees each verdict and each row."""
     run = RunFolder.create(tmp_path, kind="check", command=COMMAND)
