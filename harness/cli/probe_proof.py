@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.table import Table
 
 from harness.cli.errors import ExitStatus, UserError
 from harness.console import plain_console
+
+if TYPE_CHECKING:
+    from reference_engine.probe.proof import Proof
 
 FORMAT: Final = "isobatch.probe-proof/1"
 _HEADINGS: Final = (
@@ -34,7 +39,10 @@ def command(
     dtype: Annotated[str, typer.Option(help="In which dtype, or `all`.")] = "all",
     weights: Annotated[
         str,
-        typer.Option(help="Weights as stored, or rounded to a GGUF type first: Q8_0, Q5_0, Q4_0."),
+        typer.Option(
+            help="Weights as stored or rounded first, to int8, int4 (a scale a row), Q8_0, Q5_0 or "
+            "Q4_0 (GGUF); or `all`."
+        ),
     ] = "stored",
     prompts: Annotated[int, typer.Option(min=1, help="Ragged prompts of 1 to 1,500 tokens.")] = 208,
     url: Annotated[
@@ -55,33 +63,42 @@ def command(
     if url is not None:
         _prove_served(variant, weights, prompts, url, model, concurrency, out)
         return
-    from reference_engine.probe import DTYPES, VARIANTS, export_probe
-    from reference_engine.probe.proof import proof_prompts, prove
-
-    variants = _several(variant, tuple(VARIANTS), "probe variant")
-    dtypes = _several(dtype, DTYPES, "dtype")
-    _several(weights, ("stored", "Q8_0", "Q5_0", "Q4_0"), "kind of weights")
     console = plain_console(highlight=True)
     table, proofs = Table(*_HEADINGS), []
-    for name in variants:
-        config = VARIANTS[name]
-        for kind in dtypes:
-            with tempfile.TemporaryDirectory() as folder:
-                export_probe(config, folder, kind)
-                proof = prove(
-                    config, folder, kind, proof_prompts(config, prompts), rounded_to=weights
-                )
-            proofs.append(proof)
-            cells = [str(value) for value in list(proof.to_json().values())[:8]]
-            cells += [f"{proof.smallest_margin:.2f}", f"{proof.largest_activation:.0f}"]
-            table.add_row(*cells)
-            console.print(" ".join(cells))
+    for proof in _proofs(variant, weights, dtype, prompts):
+        proofs.append(proof)
+        table.add_row(*_cells(proof))
+        console.print(" ".join(_cells(proof)))
     console.print(table)
     folder_path = out / f"probe-proof-{variant}-{weights}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _write(folder_path, [proof.to_json() for proof in proofs])
+    rows = [_HEADINGS, ("---",) * len(_HEADINGS), *(_cells(proof) for proof in proofs)]
+    (folder_path / "proof.md").write_text("".join(f"| {' | '.join(row)} |\n" for row in rows))
     console.print(f"written to {folder_path}")
     if not all(proof.holds for proof in proofs):
         raise typer.Exit(ExitStatus.FAILED)
+
+
+def _proofs(variant: str, weights: str, dtype: str, prompts: int) -> Iterator[Proof]:
+    """One proof for each variant, kind of weights and dtype. Raises UserError."""
+    from reference_engine.probe import DTYPES, VARIANTS, export_probe
+    from reference_engine.probe.proof import WEIGHTS, proof_prompts, prove
+
+    variants = _several(variant, tuple(VARIANTS), "probe variant")
+    dtypes = _several(dtype, DTYPES, "dtype")
+    for name, rounded, kind in product(
+        variants, _several(weights, WEIGHTS, "kind of weights"), dtypes
+    ):
+        config = VARIANTS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            export_probe(config, folder, kind)
+            asked = proof_prompts(config, prompts)
+            yield prove(config, folder, kind, asked, rounded_to=rounded)
+
+
+def _cells(proof: Proof) -> tuple[str, ...]:
+    cells = [str(value) for value in list(proof.to_json().values())[:8]]
+    return (*cells, f"{proof.smallest_margin:.2f}", f"{proof.largest_activation:.0f}")
 
 
 def _prove_served(

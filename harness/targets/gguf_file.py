@@ -17,13 +17,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # What most tensors are stored as, by its name in `gguf.GGMLQuantizationType`, and the file's type
-# in `gguf.LlamaFileType`. Q8_0 has one fp16 scale for every 32 whole numbers of 8 bits.
-_TENSOR_TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
+# in `gguf.LlamaFileType`. Q8_0, Q5_0 and Q4_0 scale every 32 numbers of so many bits together.
+_TENSOR_TYPES: Final = {
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "q8_0": "Q8_0",
+    "q5_0": "Q5_0",
+    "q4_0": "Q4_0",
+}
 _FILE_TYPES: Final = {
     "float32": "ALL_F32",
     "float16": "MOSTLY_F16",
     "bfloat16": "MOSTLY_BF16",
     "q8_0": "MOSTLY_Q8_0",
+    "q5_0": "MOSTLY_Q5_0",
+    "q4_0": "MOSTLY_Q4_0",
 }
 GGUF_DTYPES: Final = tuple(_TENSOR_TYPES)
 _LAYER_NAMES: Final = {

@@ -15,6 +15,8 @@ from reference_engine.probe.vocabulary import vocabulary
 
 BOUNDARIES: Final = (16, 32, 64, 128, 256)
 LONGEST_PROMPT_TOKENS: Final = 1500
+_BY_ROW: Final = ("int8", "int4")
+WEIGHTS: Final = ("stored", "int8", "int4", "Q8_0", "Q5_0", "Q4_0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ def prove(
 
     Every position of every prompt and its answer is compared in one forward pass; every
     ``generate_every``-th prompt is also answered by ``generate``, token by token over its cache.
-    ``rounded_to`` names a GGUF type, such as Q8_0, whose precision all matrices get first.
+    ``rounded_to`` is one of `WEIGHTS`: the precision that all matrices get first, while what they
+    are multiplied with stays as it is.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -140,16 +143,28 @@ def _forward(model: Any, rule: Rule, ids: Sequence[int]) -> tuple[int, float]:
 
 
 def _round_matrices(model: Any, name: str) -> None:
-    """Store every matrix in a GGUF quantisation and read it back, as weight-only engines do."""
-    import gguf
+    """Store every matrix in ``name`` and read it back, as weight-only engines do."""
     import torch
 
-    kind = gguf.GGMLQuantizationType[name]
     for parameter in model.parameters():
         if parameter.ndim == 2:
-            packed = gguf.quants.quantize(parameter.detach().float().numpy(), kind)
-            read = torch.from_numpy(gguf.quants.dequantize(packed, kind))
-            parameter.data = read.reshape(parameter.shape).to(parameter.dtype)
+            whole = parameter.detach().float()
+            read = _round_rows(whole, int(name[3:])) if name in _BY_ROW else _gguf(whole, name)
+            parameter.data = torch.as_tensor(read).reshape(parameter.shape).to(parameter.dtype)
+
+
+def _round_rows(matrix: Any, bits: int) -> Any:
+    """Whole numbers of ``bits`` bits with one scale a row, to nearest: plain int8 and int4."""
+    top = 2 ** (bits - 1) - 1
+    scale = matrix.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / top
+    return (matrix / scale).round() * scale
+
+
+def _gguf(matrix: Any, name: str) -> Any:
+    import gguf
+
+    kind = gguf.GGMLQuantizationType[name]
+    return gguf.quants.dequantize(gguf.quants.quantize(matrix.numpy(), kind), kind)
 
 
 @contextmanager
