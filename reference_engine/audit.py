@@ -23,6 +23,10 @@ class EngineStats:
     - ``padding_tokens_static_total``: the padding of static batches, ``max_num_seqs`` sequences in
       order of their end, padded to the longest; an unfinished batch counts when all have ended;
     - ``padding_tokens_spent_total``: what was spent: none, unless decodes are padded to buckets.
+
+    ``graph_steps_total`` counts the steps that ran as a decode graph, ``overlapped_steps_total``
+    those that were planned while the one before still ran, and ``overlap_dropped_total`` the
+    chunks of such plans that were left out because their sequence had ended.
     """
 
     requests_total: int
@@ -50,6 +54,9 @@ class EngineStats:
     padding_tokens_dynamic_total: int
     padding_tokens_static_total: int
     padding_tokens_spent_total: int
+    graph_steps_total: int
+    overlapped_steps_total: int
+    overlap_dropped_total: int
 
     @property
     def computed_tokens(self) -> int:
@@ -101,6 +108,9 @@ class Audit:
         self.generated_tokens = 0
         self.steps = 0
         self.padding_tokens = 0
+        self.graph_steps = 0
+        self.overlapped_steps = 0
+        self.overlap_dropped = 0
         self._prefill_tokens = 0
         self._decode_tokens = 0
         self._budget_tokens = 0
@@ -158,4 +168,7 @@ class Audit:
             padding_tokens_static_total=self._static.padding,
             padding_tokens_dynamic_total=self._padding_dynamic,
             padding_tokens_spent_total=self.padding_tokens,
+            graph_steps_total=self.graph_steps,
+            overlapped_steps_total=self.overlapped_steps,
+            overlap_dropped_total=self.overlap_dropped,
         )

@@ -9,7 +9,7 @@ it ends, and its pages are free for the next plan.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -18,17 +18,19 @@ from reference_engine.admission import check_request
 from reference_engine.attention.exact import ExactAttention
 from reference_engine.audit import Audit, EngineStats
 from reference_engine.batch import BatchBuilder, BatchSequence
+from reference_engine.decode_graphs import decode_graphs
 from reference_engine.faults import Fault, FaultRun, install
 from reference_engine.generation import Generation
 from reference_engine.kv_cache import SequencePages
 from reference_engine.kv_store import PagedStore, page_groups
+from reference_engine.lookahead import Lookahead
 from reference_engine.model import LoadedModel
 from reference_engine.padded_buckets import PaddedBuckets
 from reference_engine.page_group import PageAction, PageGroup, PageNews
 from reference_engine.request import Request, RequestRefused, TokenEvent
 from reference_engine.sampler import Sampler
 from reference_engine.scheduler import Chunk, Plan, Scheduler
-from reference_engine.step import ChunkKind, StepChunk, StepRecord
+from reference_engine.step import StepChunk, StepRecord, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class EngineConfig:
     token_budget: tokens a step computes at most. max_num_seqs: sequences that run at once.
     poison_freed_pages: fill freed pages with NaN, so that a stale read is seen at once.
     pad_decodes: fill up steps of decodes to the batch sizes of `padded_buckets`.
+    decode_graphs: fill up steps of decodes and run them by `decode_graphs`; None: on CUDA, where
+    the model can be captured. overlap: plan a step while the one before runs; see `lookahead`.
+    A fault is put into the plain path: where one is switched on, both are off.
     """
 
     page_size: int = 16
@@ -49,6 +54,8 @@ class EngineConfig:
     prefix_caching: bool = True
     poison_freed_pages: bool = False
     pad_decodes: bool = False
+    decode_graphs: bool | None = None
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         for name in ("page_size", "token_budget", "max_num_seqs"):
@@ -88,14 +95,17 @@ class Engine:
         )
         self._attention = ExactAttention(self._store, model.attention)
         self._builder = BatchBuilder(self.config.page_size)
+        self._graphs = None if fault else decode_graphs(model, self._store, self.config)
         self._buckets = (
             PaddedBuckets(self.config.max_num_seqs, self._store.trash_tables)
-            if self.config.pad_decodes
+            if self.config.pad_decodes or self._graphs is not None
             else None
         )
         self._sampler = Sampler()
         self._audit = Audit(self.config.max_num_seqs)
         self._generation = Generation(model, self._scheduler, self._sampler, self._audit)
+        overlaps = self.config.overlap and fault is None
+        self._lookahead = self._lookahead_of() if overlaps else None
         self._pending: list[TokenEvent] = []
         self._last_step: StepRecord | None = None
         self.fault_run: FaultRun | None = install(fault, self.parts) if fault else None
@@ -107,6 +117,16 @@ class Engine:
                 f"{self.model.attention.name} attention as installed here needs a page size that "
                 f"is a multiple of {multiple}, not {size}; choose --page-size {multiple}"
             )
+
+    def _lookahead_of(self) -> Lookahead:
+        return Lookahead(
+            self._scheduler,
+            self._generation,
+            self._audit,
+            assemble=self.batch_sequence,
+            run=self.run,
+            settle_pages=self._settle_pages,
+        )
 
     @property
     def parts(self) -> Mapping[str, object]:
@@ -128,7 +148,8 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do or to tell."""
-        return self._scheduler.has_work or bool(self._pending)
+        in_flight = self._lookahead is not None and self._lookahead.in_flight is not None
+        return self._scheduler.has_work or bool(self._pending) or in_flight
 
     @property
     def last_step(self) -> StepRecord | None:
@@ -169,16 +190,24 @@ class Engine:
         """Compute one batch and return what it brought, in batch order."""
         t_start_s = time.monotonic()
         events, self._pending = self._pending, []
+        if self._lookahead is not None:
+            news, done = self._lookahead.step()
+            if done is not None:
+                self._record(done.plan, done.chunks, done.t_start_s)
+            return events + news
         plan = self._scheduler.plan()
-        for news in self._pages.news():
-            self.apply(news)
+        self._settle_pages()
         if plan.chunks:
-            chunks = tuple(_describe(chunk) for chunk in plan.chunks)
+            chunks = tuple(describe(chunk) for chunk in plan.chunks)
             logits = self.compute(plan)
             self._scheduler.commit(plan)
             events += self._generation.advance(plan, logits)
             self._record(plan, chunks, t_start_s)
         return events
+
+    def _settle_pages(self) -> None:
+        for news in self._pages.news():
+            self.apply(news)
 
     def apply(self, news: PageNews) -> None:
         """Carry out one change of page ownership in memory."""
@@ -211,11 +240,17 @@ class Engine:
             )
 
     def compute(self, plan: Plan) -> Tensor:
-        """Run the model over the plan's chunks; returns the logits that are wanted."""
-        sequences = [self.batch_sequence(chunk) for chunk in plan.chunks]
+        """Run the model over the plan's chunks; returns the logits that are wanted, on the CPU."""
+        return self.run([self.batch_sequence(chunk) for chunk in plan.chunks])
+
+    def run(self, sequences: Sequence[BatchSequence]) -> Tensor:
+        """Run the model over these sequences' tokens; returns the logits that they want."""
         if self._buckets is not None:
             sequences = self._buckets.pad(sequences)
             self._audit.padding_tokens = self._buckets.padding_rows
+        if self._graphs is not None and self._graphs.takes(sequences):
+            self._audit.graph_steps += 1
+            return self._graphs.logits(sequences).cpu()
         batch = self._builder.build(sequences)
         self._store.begin_step(batch.slots)
         return self.model.logits(batch, self._attention.step(batch)).cpu()
@@ -245,9 +280,3 @@ class Engine:
             pages_cached=sum(pool.cached for pool in pools),
         )
         self._audit.count(self._last_step)
-
-
-def _describe(chunk: Chunk) -> StepChunk:
-    sequence = chunk.sequence
-    kind = ChunkKind.DECODE if sequence.decodes else ChunkKind.PREFILL
-    return StepChunk(sequence.request.request_id, sequence.choice, kind, chunk.start, chunk.count)

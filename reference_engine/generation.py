@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -77,14 +78,22 @@ class Generation:
         """How many of the chunk's last rows need logits."""
         return chunk.count if self._scores_prompt(chunk.sequence) else int(chunk.reaches_end)
 
-    def advance(self, plan: Plan, logits: Tensor) -> list[TokenEvent]:
-        """Sample for every chunk that reached its end. logits: rows as `wanted_logits` asked."""
+    def advance(
+        self, plan: Plan, logits: Tensor, wanted: SequenceOf[int] | None = None
+    ) -> list[TokenEvent]:
+        """Sample for every chunk that reached its end. logits: rows as `wanted_logits` asked.
+
+        ``wanted``: what it asked when the step began, if anything may have been cancelled since.
+        """
         events: list[TokenEvent] = []
         finite = finite_rows(logits)
-        logprobs = self._logprobs(plan, logits)
+        counts = [self.wanted_logits(c) for c in plan.chunks] if wanted is None else wanted
+        logprobs = self._logprobs(plan, logits, counts)
         stop = 0
-        for chunk in plan.chunks:
-            start, stop = stop, stop + self.wanted_logits(chunk)
+        for chunk, count in zip(plan.chunks, counts, strict=True):
+            start, stop = stop, stop + count
+            if chunk.sequence.finished:
+                continue  # cancelled while the step ran, or ended by another of its choices
             live = self._live[chunk.sequence.request.request_id]
             if not all(finite[start:stop]):
                 choices = sorted(live.open_choices)
@@ -109,12 +118,12 @@ class Generation:
         """Why a choice is over after ``token``, its ``output_tokens``-th; None if it goes on."""
         return finish_reason(token, output_tokens, live.request, live.end_ids)
 
-    def _logprobs(self, plan: Plan, logits: Tensor) -> dict[int, Tensor]:
+    def _logprobs(self, plan: Plan, logits: Tensor, counts: SequenceOf[int]) -> dict[int, Tensor]:
         """Logprobs of the rows whose requests want any, by row."""
         rows: list[int] = []
         stop = 0
-        for chunk in plan.chunks:
-            start, stop = stop, stop + self.wanted_logits(chunk)
+        for chunk, count in zip(plan.chunks, counts, strict=True):
+            start, stop = stop, stop + count
             wants = chunk.sequence.request.params.logprobs is not None
             if wants or self._scores_prompt(chunk.sequence):
                 rows += range(start, stop)

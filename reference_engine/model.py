@@ -15,6 +15,7 @@ from reference_engine.attention.backend import AttentionBackend, choose_backend
 from reference_engine.attention.exact import AttentionStep
 from reference_engine.batch import BatchBuilder, BatchSequence, RaggedBatch
 from reference_engine.device import AUTO, DTYPES, choose_device, choose_dtype
+from reference_engine.exact_experts import ExactExperts
 from reference_engine.exact_modules import UnknownLayer, linear_weights, make_exact
 from reference_engine.fused_modules import fuse
 from reference_engine.huge_pages import use_huge_pages
@@ -52,7 +53,8 @@ class LoadedModel:
     Attributes: vocab_size, eos_ids, bos_id, max_context_tokens, layers (one `LayerShape` each),
     path (the checkpoint folder, which holds the tokenizer too, or None for a model made in memory),
     device and dtype (of weights, activations, keys and values), kernels and attention (the
-    arithmetic that `solo` and the engine use alike).
+    arithmetic that `solo` and the engine use alike), asks_for_shapes (whether layers read sizes of
+    tensors back from the device, as mixtures of experts do).
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class LoadedModel:
         self.eos_ids = _eos_ids(model)
         self.bos_id: int | None = getattr(config, "bos_token_id", None)
         self.attention = attention or choose_backend(self.device, self.dtype)
+        self.asks_for_shapes = any(isinstance(m, ExactExperts) for m in model.modules())
         self._row_multiple = _row_multiple(self.linear_shapes())
         self.layers = self._discover_layers()
 

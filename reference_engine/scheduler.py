@@ -112,7 +112,7 @@ class Scheduler:
         """Choose the chunks of the next step and secure their pages."""
         plan = Plan()
         decodes = [s for s in self.running if s.decodes]
-        prefills = [s for s in self.running if not s.decodes]
+        prefills = [s for s in self.running if s.remaining and not s.decodes]
         budget = self._extend(plan, decodes, self.token_budget)
         budget = self._extend(plan, prefills, budget)
         if not plan.preempted:

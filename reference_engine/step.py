@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reference_engine.scheduler import Chunk
+
 
 class ChunkKind(StrEnum):
     """A decode computes the one token generated last; everything else is prefill."""
@@ -43,3 +45,10 @@ class StepRecord:
     def num_tokens(self) -> int:
         """Tokens computed."""
         return sum(chunk.count for chunk in self.chunks)
+
+
+def describe(chunk: Chunk) -> StepChunk:
+    """What the record says of a chunk; called before the step is committed."""
+    sequence = chunk.sequence
+    kind = ChunkKind.DECODE if sequence.decodes else ChunkKind.PREFILL
+    return StepChunk(sequence.request.request_id, sequence.choice, kind, chunk.start, chunk.count)

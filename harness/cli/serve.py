@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.errors import UserError
 from harness.cli.serve_options import (
     ApiKey,
+    Device,
     DrainS,
     Dtype,
     FaultName,
@@ -44,6 +45,7 @@ def command(
     port: Port = 8000,
     name: Name = None,
     api_key: ApiKey = None,
+    device: Device = "auto",
     dtype: Dtype = "float32",
     threads: Threads = 1,
     page_size: PageSize = 16,
@@ -69,7 +71,8 @@ def command(
     Ctrl-C lets running requests finish, then exits with status 0; a second one exits at once.
     """
     _log_to_stderr(verbose=verbose or log_requests)
-    options = {"name": name, "dtype": dtype, "threads": threads, "fault": _fault(fault)}
+    options = {"name": name, "threads": threads, "fault": _fault(fault)}
+    placement = {"device": device, "dtype": dtype}
     limits = {
         "max_body_bytes": int(max_body_mib * 1024 * 1024),
         "max_live_requests": max_live_requests,
@@ -81,7 +84,7 @@ def command(
     }
     engine = (page_size, num_pages, token_budget, max_num_seqs, prefix_caching)
     traces = {"trace_steps": trace_steps, "log_requests": log_requests}
-    _run(model_dir, (host, port, api_key), engine, limits, **options, **traces)
+    _run(model_dir, (host, port, api_key), engine, limits, **options, **placement, **traces)
 
 
 def _run(
@@ -105,7 +108,7 @@ def _run(
             announce=_announce,
             **options,
         )
-    except ValueError as error:  # ServingRefused, ModelRefused, an impossible EngineConfig
+    except ValueError as error:  # ServingRefused, ModelRefused, DeviceRefused, a bad EngineConfig
         raise UserError(str(error)) from None
 
 

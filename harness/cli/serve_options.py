@@ -34,7 +34,13 @@ ApiKey = Annotated[
         help="Ask for this key; needed for any host but 127.0.0.1.",
     ),
 ]
-Dtype = Annotated[str, typer.Option(rich_help_panel=_ENGINE, help="float32, bfloat16 or float16.")]
+Dtype = Annotated[
+    str, typer.Option(rich_help_panel=_ENGINE, help="float32, bfloat16, float16 or auto.")
+]
+Device = Annotated[
+    str,
+    typer.Option(rich_help_panel=_ENGINE, help="cpu, cuda, cuda:N; auto: CUDA if there is any."),
+]
 Threads = Annotated[
     int, typer.Option(min=1, rich_help_panel=_ENGINE, help="Compute threads of torch.")
 ]

@@ -39,6 +39,7 @@ def run_server(
     engine_config: EngineConfig,
     *,
     name: str | None = None,
+    device: str = "auto",
     dtype: str = "float32",
     threads: int = 1,
     fault: Fault | None = None,
@@ -52,13 +53,16 @@ def run_server(
     ``threads`` is torch's number of compute threads. One is the default: on a machine shared with
     the client, two that wait for each other are slower than one.
 
-    Raises ServingRefused, or ModelRefused from loading, each with one sentence for the user.
+    ``device`` and ``dtype``: see `reference_engine.device`.
+
+    Raises ServingRefused, DeviceRefused, or ModelRefused from loading, each with one sentence for
+    the user.
     """
     if not model_dir.is_dir():
         raise ServingRefused(f"{model_dir} is not a folder; give the folder of a checkpoint")
     listening = listen.bind()
     host = EngineHost(
-        lambda: _load(served, model_dir, dtype, threads, engine_config, fault),
+        lambda: _load(served, model_dir, (device, dtype), threads, engine_config, fault),
         trace_steps=trace_steps,
     )
     served = ServedModel(
@@ -79,7 +83,7 @@ def run_server(
 def _load(
     served: ServedModel,
     model_dir: Path,
-    dtype: str,
+    placement: tuple[str, str],
     threads: int,
     engine_config: EngineConfig,
     fault: Fault | None,
@@ -97,14 +101,17 @@ def _load(
 
     torch.set_num_threads(threads)
     disable_progress_bar()
-    model = load_model(model_dir, dtype=dtype)
+    device, dtype = placement
+    model = load_model(model_dir, device=device, dtype=dtype)
     codec = TextCodec.load(model_dir, model.vocab_size)
     try:
         self_test(model)
     except InexactArithmetic as error:
         raise ServingRefused(f"this machine's arithmetic is not exact: {error}") from None
     engine = Engine(model, engine_config, fault=fault)
-    served.facts = ModelFacts(codec, model.max_context_tokens, asdict(engine_config), dtype)
+    facts = {**asdict(engine_config), "device": str(model.device)}
+    dtype = str(model.dtype).removeprefix("torch.")
+    served.facts = ModelFacts(codec, model.max_context_tokens, facts, dtype)
     if engine.fault_run is not None:
         served.fault_run = install(engine.fault_run.fault, served.parts, engine.fault_run)
     return engine

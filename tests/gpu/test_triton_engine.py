@@ -61,6 +61,7 @@ def answers_alone() -> tuple[tuple[Request, object], ...]:
     return tuple((request, solo(triton_model(), request)[0]) for request in requests)
 
 
+@pytest.mark.slow  # interpreted
 @pytest.mark.parametrize(
     "config",
     [
