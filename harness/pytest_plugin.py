@@ -34,7 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--isobatch-probe", metavar="NAME", help="the probe it serves: variant or folder"
     )
-    group.addoption("--isobatch-oracle", default="auto", help="auto, probe or self")
+    group.addoption("--isobatch-oracle", default="auto", help="auto, probe, reference or self")
+    group.addoption(
+        "--isobatch-reference", metavar="DIR", help="folder of the checkpoint that it serves"
+    )
     group.addoption("--isobatch-budget", default="quick", help="quick, standard or exhaustive")
     group.addoption("--isobatch-seed", type=int, default=0, help="the same seed, the same requests")
     group.addoption("--isobatch-xfail", metavar="FILE", help="known failures: ID ISSUE, one a line")
@@ -171,7 +174,11 @@ async def _open(config: pytest.Config) -> Session:
     budget = BUDGETS.get(str(option("--isobatch-budget")))
     if budget is None:
         pytest.exit(f"isobatch: --isobatch-budget is one of {', '.join(BUDGETS)}", returncode=2)
-    choice = OracleChoice(str(option("--isobatch-oracle")), option("--isobatch-probe"))
+    choice = OracleChoice(
+        str(option("--isobatch-oracle")),
+        option("--isobatch-probe"),
+        option("--isobatch-reference"),
+    )
     options = SuiteOptions((), budget, int(option("--isobatch-seed")), choice)
     try:
         target = HttpTarget(

@@ -14,6 +14,7 @@ from harness.checks.draws import COMMON_SIZES, Draws, contents, prompt_lengths
 from harness.checks.evidence import interleaved_pairs, peak_overlap
 from harness.checks.example import NotApplicable, Run, Tally
 from harness.checks.gauges import Gauge, read_gauges
+from harness.checks.scores import close
 from harness.checks.session import Session
 from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
 from harness.transcript import Ending, RequestTranscript, Transcript
@@ -60,9 +61,10 @@ class CheckContext:
 
     def extended(self, shared: int, content: int | str, tail: int, tail_content: str) -> Prompt:
         """A prompt that begins with ``shared`` tokens of ``content`` and has a tail of its own."""
+        bos_tokens = self.session.oracle.bos_tokens
         beginning = self.prompt(shared, content)
-        end = self.prompt(tail + 1, f"tail/{tail_content}")
-        ids = beginning.ids + end.ids[1:] if beginning.ids and end.ids else None
+        end = self.prompt(tail + bos_tokens, f"tail/{tail_content}")
+        ids = beginning.ids + end.ids[bos_tokens:] if beginning.ids and end.ids else None
         text = None if beginning.text is None or end.text is None else beginning.text + end.text
         return Prompt(ids, text)
 
@@ -228,6 +230,8 @@ class CheckContext:
         """Count a judgement; raise PropertyBroken for a divergence."""
         __tracebackhide__ = True
         self.tally.judged += 1
+        for before, flipped in judgement.trials:
+            self.tally.trials.setdefault(before, flipped)
         if judgement.agreement is Agreement.TIE_FLIP:
             self.tally.tie_flips += 1
         if judgement.agreement is Agreement.DIVERGENCE:
@@ -246,11 +250,23 @@ class CheckContext:
         """Two answers to one request are equal, or part only at a near-tie."""
         __tracebackhide__ = True
         try:
-            judgement = self.session.oracle.compare(first, second)
+            request = self._request_of(second)
+            judgement = await self.session.oracle.compare(first, second, request)
         except NotPredictable:
             self.tally.unjudged += 1
             return
         self._take(judgement, second.key, "the answer that it was given before")
+
+    def _request_of(self, answer: RequestTranscript) -> WorkloadRequest | None:
+        """What was asked to get this answer."""
+        for run in self.runs:
+            if run.transcript.requests.get(answer.key) is answer:
+                return next(r for r in run.workload.requests if r.key == answer.key)
+        return None
+
+    def close(self, first: float, second: float) -> bool:
+        """Whether two logprobs may be the same number, computed twice on this server."""
+        return close(first, second, self.session.oracle.logprob_band)
 
     async def assert_choices(
         self, request: WorkloadRequest, answer: RequestTranscript, count: int

@@ -17,12 +17,16 @@ class NotApplicable(BaseException):
 
 @dataclass(slots=True)
 class Tally:
-    """What one check has spent and seen so far, over all its examples."""
+    """What one check has spent and seen so far, over all its examples.
+
+    ``trials``: every token judged, by what came before it, and whether it flipped at a near-tie.
+    """
 
     requests: int = 0
     tie_flips: int = 0
     judged: int = 0
     unjudged: int = 0
+    trials: dict[int, bool] = field(default_factory=dict)
     evidence: dict[str, float] = field(default_factory=dict)
 
 

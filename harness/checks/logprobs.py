@@ -17,7 +17,6 @@ from harness.checks.evidence import cached_tokens
 from harness.checks.registry import check
 from harness.checks.scores import (
     assert_same_scores,
-    close,
     output_logprobs,
     prompt_scores,
     top_logprobs,
@@ -77,7 +76,7 @@ async def chosen_is_best(ctx: CheckContext) -> None:
             if top:
                 best = max(top.values())
                 assert_that(
-                    close(mine, best),
+                    ctx.close(mine, best),
                     f"the logprob of token {place} of {answer.key} is {mine:.3f}, the best is "
                     f"{best:.3f}",
                     request_key=answer.key,
@@ -121,7 +120,7 @@ async def rescored(ctx: CheckContext) -> None:
     for place, (token, mine) in enumerate(zip(ids, given, strict=True)):
         entry = scores[len(prompt) + place] if len(prompt) + place < len(scores) else None
         assert_that(
-            entry is not None and token in entry and close(entry[token], mine),
+            entry is not None and token in entry and ctx.close(entry[token], mine),
             f"the logprob of output token {place} is {mine:.3f}, rescored it is "
             f"{entry.get(token) if entry else None}",
             request_key="rescored",
@@ -202,7 +201,7 @@ async def batched_as_alone(ctx: CheckContext) -> None:
         for place, (right, mine) in enumerate(zip(*pair, strict=False)):
             for name in right.keys() & mine.keys():
                 assert_that(
-                    close(right[name], mine[name]),
+                    ctx.close(right[name], mine[name]),
                     f"logprob of {name!r} at {place} of {request.key} is {mine[name]:.3f}, alone "
                     f"{right[name]:.3f}",
                     request_key=request.key,
@@ -228,7 +227,11 @@ async def warm_as_cold(ctx: CheckContext) -> None:
     assert_complete(*cold.answers, *warm.answers)
     ctx.evidence("cached_tokens", cached_tokens(warm.transcript))
     assert_same_scores(
-        "warm", prompt_scores(warm["warm"]), prompt_scores(cold["cold"]), prompt.ids or ()
+        "warm",
+        prompt_scores(warm["warm"]),
+        prompt_scores(cold["cold"]),
+        prompt.ids or (),
+        ctx.close,
     )
 
 
@@ -244,16 +247,22 @@ async def likeliest_everywhere(ctx: CheckContext) -> None:
         st.tuples(st.integers(most // 2, most), st.integers(0, 999)), "prompt"
     )
     prompt = ctx.prompt(length, content)
-    followers = ctx.session.oracle.followers(prompt.ids or ())
-    if followers is None:
-        ctx.unsupported("the oracle does not know the likeliest token at every place")
     neighbours = ctx.draw_crowd(least=1, most=3, tokens=st.integers(2, 40))
     run = await ctx.run(scored(ctx, "scored", prompt), *neighbours)
     assert_complete(*run.answers)
     scores = prompt_scores(run["scored"])
-    likeliest = [max(s, key=lambda token: s[token]) if s else None for s in scores]
-    assert_equal(
-        "the likeliest tokens of scored", likeliest[1:], followers[: length - 1], key="scored"
+    likeliest = [max(s, key=lambda token: s[token]) if s else -1 for s in scores][1:]
+    wrong = await ctx.session.oracle.wrong_followers(prompt.ids or (), likeliest)
+    if wrong is None:
+        ctx.unsupported("the oracle does not know the likeliest token at every place")
+    assert_that(
+        not wrong and len(likeliest) == length - 1,
+        f"after prompt token {wrong[0] if wrong else len(likeliest)} the likeliest token is not "
+        "the one that the model gives",
+        request_key="scored",
+        expected=[],
+        actual=wrong,
+        first_difference=wrong[0] if wrong else None,
     )
 
 
@@ -274,7 +283,7 @@ async def causality(ctx: CheckContext) -> None:
     run = await ctx.run(*[scored(ctx, key, prompt) for key, prompt in prompts.items()])
     assert_complete(*run.answers)
     short, long = (prompt_scores(run[key])[:shared] for key in ("short", "long"))
-    assert_same_scores("long", long, short, (prompts["short"].ids or ())[:shared])
+    assert_same_scores("long", long, short, (prompts["short"].ids or ())[:shared], ctx.close)
 
 
 @check(

@@ -24,6 +24,7 @@ from harness.checks.draws import Draws, HypothesisDraws, RecordedDraws
 from harness.checks.example import NotApplicable, Tally
 from harness.checks.registry import Check
 from harness.checks.session import Session
+from harness.oracles.flips import CalmRate, FlipTest
 from harness.transcript import Ending
 from harness.verdict import CheckResult, Failure, Verdict
 from workloads.workload import Workload
@@ -62,6 +63,17 @@ class _Search:
         except PropertyBroken as error:
             self._record(context, error)
             raise
+        if self.accusation is not None:
+            raise _Stop
+
+    @property
+    def accusation(self) -> str | None:
+        """What too many tie flips amount to; None while they are as many as on the calm server."""
+        calm = self.session.oracle.calm
+        if calm is None or not self.tally.tie_flips:
+            return None
+        test = FlipTest(calm)
+        return test.accusation(self.tally.trials) if test.rejects(self.tally.trials) else None
 
     def _stop_when_spent(self) -> None:
         budget, now_s = self.session.budget, time.monotonic()
@@ -133,17 +145,29 @@ def run_check(check: Check, session: Session, call: Call) -> CheckResult:
         result.verdict, result.reason = Verdict.FAIL, search.smallest.detail
         result.failures = [search.smallest]
         search.explained()
+    elif search.accusation is not None:
+        result.verdict, result.reason = Verdict.FAIL, search.accusation
     elif result.verdict is Verdict.PASS:
-        _weigh_evidence(result, check, search.tally)
-    result.evidence = dict(search.tally.evidence) | {"examples": float(search.examples)}
-    if search.tally.unjudged:
-        result.evidence["unjudged"] = float(search.tally.unjudged)
-    if search.tally.judged:
-        result.evidence["judged"] = float(search.tally.judged)
+        _weigh_evidence(result, check, search.tally, session.oracle.calm)
+    result.evidence = _evidence(search)
     result.requests = search.tally.requests
     result.first_failure_requests = search.first_failure_requests
     result.duration_s = time.monotonic() - search.started_s
     return result
+
+
+def _evidence(search: _Search) -> dict[str, float]:
+    """What the check counted, with how much it judged."""
+    tally = search.tally
+    evidence = dict(tally.evidence) | {"examples": float(search.examples)}
+    if tally.unjudged:
+        evidence["unjudged"] = float(tally.unjudged)
+    if tally.judged:
+        evidence["judged"] = float(tally.judged)
+    if search.session.oracle.calm is not None and tally.trials:
+        evidence["tokens_judged"] = float(len(tally.trials))
+        evidence["tokens_flipped"] = float(sum(tally.trials.values()))
+    return evidence
 
 
 def replay_check(check: Check, session: Session, call: Call, draws: list[Any]) -> Failure | None:
@@ -226,7 +250,7 @@ def _with_longer_answers(session: Session) -> Session:
     return replace(session, budget=replace(budget, examples=1, output_tokens=longer))
 
 
-def _weigh_evidence(result: CheckResult, check: Check, tally: Tally) -> None:
+def _weigh_evidence(result: CheckResult, check: Check, tally: Tally, calm: CalmRate | None) -> None:
     """Lower a pass to inconclusive or tie-flips where that is all that was shown."""
     lacking = _lacking_evidence(check, tally)
     if lacking is not None:
@@ -240,6 +264,8 @@ def _weigh_evidence(result: CheckResult, check: Check, tally: Tally) -> None:
     if tally.tie_flips:
         result.verdict = Verdict.TIE_FLIPS
         result.reason = f"{tally.tie_flips} of {tally.judged} answers flipped at a near-tie"
+        if calm is not None:
+            result.reason += f": {FlipTest(calm).counted(tally.trials)}"
 
 
 def _plain(value: Any) -> Any:

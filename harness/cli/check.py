@@ -19,6 +19,7 @@ from harness.cli.server_under_test import ServerUnderTest
 if TYPE_CHECKING:
     from harness.checks.registry import Check
     from harness.checks.suite import SuiteOptions, SuiteReport
+    from harness.oracles.choose import OracleChoice
     from harness.targets.http import HttpTarget
 
 DEFAULT_OUT = Path("runs")
@@ -32,6 +33,7 @@ def command(
     model: given.Model = None,
     probe: given.Probe = None,
     oracle: given.Oracle = "auto",
+    reference: given.Reference = None,
     only: given.Only = "",
     budget: given.Budget = "quick",
     seed: given.Seed = "0",
@@ -52,7 +54,8 @@ def command(
             server = ServerUnderTest.given(url, model)
         else:
             server = ServerUnderTest.launched(stack, launch, variant, device, url, model)
-        options = suite_options(only, budget, seed, probe or server.probe, oracle, params)
+        choice = chosen_oracle(oracle, probe or server.probe, reference or server.reference)
+        options = suite_options(only, budget, seed, choice, params)
 
         def open_target() -> HttpTarget:
             return server.target(api_key, headers, params)
@@ -87,29 +90,30 @@ def run_and_record(
 
 
 def suite_options(
-    only: str,
-    budget: str,
-    seed: str,
-    probe: str | None,
-    oracle: str,
-    params: dict[str, Any],
+    only: str, budget: str, seed: str, choice: OracleChoice, params: dict[str, Any]
 ) -> SuiteOptions:
     """The options as the suite takes them. Raises UserError for what cannot be read."""
     from harness.checks.budget import BUDGETS
     from harness.checks.suite import SuiteOptions
-    from harness.oracles.choose import ORACLES, OracleChoice
 
     if budget not in BUDGETS:
         raise UserError(f"no budget {budget!r}: choose from {', '.join(BUDGETS)}")
-    if oracle not in ORACLES:
-        raise UserError(f"no oracle {oracle!r}: choose from {', '.join(ORACLES)}")
     return SuiteOptions(
         checks=selected(only),
         budget=BUDGETS[budget],
         seed=parsed_seed(seed),
-        choice=OracleChoice(oracle, probe),
+        choice=choice,
         params=params,
     )
+
+
+def chosen_oracle(oracle: str, probe: str | None, reference: str | None) -> OracleChoice:
+    """The oracle that the options name. Raises UserError for one that there is not."""
+    from harness.oracles.choose import ORACLES, OracleChoice
+
+    if oracle not in ORACLES:
+        raise UserError(f"no oracle {oracle!r}: choose from {', '.join(ORACLES)}")
+    return OracleChoice(oracle, probe, reference)
 
 
 def selected(only: str) -> Sequence[Check]:

@@ -42,7 +42,16 @@ Probe = Annotated[
         rich_help_panel=_JUDGING, help="The probe it serves: a variant's name or its folder."
     ),
 ]
-Oracle = Annotated[str, typer.Option(rich_help_panel=_JUDGING, help="auto, probe or self.")]
+Oracle = Annotated[
+    str, typer.Option(rich_help_panel=_JUDGING, help="auto, probe, reference or self.")
+]
+Reference = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=_JUDGING,
+        help="Folder of the checkpoint that it serves: judge each token with our own engine.",
+    ),
+]
 Only = Annotated[
     str,
     typer.Option(

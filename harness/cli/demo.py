@@ -44,12 +44,13 @@ def command(
     from harness.cli.check import ensure_writable, redacted, suite_options
     from harness.cli.demo_run import DemoRun
     from harness.console import plain_console
+    from harness.oracles.choose import OracleChoice
     from harness.report.page import write_run_page
     from harness.results.run_folder import RunFolder
 
     console = plain_console()
     config = named_variant(variant)
-    options = suite_options(only, "quick", str(seed), variant, "auto", {})
+    options = suite_options(only, "quick", str(seed), OracleChoice("probe", variant), {})
     ensure_known_fault(fault)
     ensure_writable(out)
     command_line = ["isobatch", *redacted(sys.argv[1:])]

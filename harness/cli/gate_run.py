@@ -21,6 +21,7 @@ from harness.gate.guarded_metric import GuardedMetric
 from harness.gate.paired_run import Pair, PairedRun
 from harness.gate.report import GateReport, NoiseReport, conclude
 from harness.gate.side import Side
+from harness.oracles.choose import OracleChoice
 from harness.results.run_folder import RunFolder
 from harness.targets.http import HttpTarget
 from harness.verdict import CheckResult, Verdict
@@ -108,7 +109,7 @@ class GateRun:
         return broken
 
     def _check(self, url: str) -> list[CheckResult]:
-        options = suite_options(self.checks, "quick", str(self.seed), None, "auto", {})
+        options = suite_options(self.checks, "quick", str(self.seed), OracleChoice(), {})
 
         def open_target() -> HttpTarget:
             return HttpTarget(url, model=self.model)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.check import chosen_oracle
 from harness.cli.errors import ExitStatus, UserError
 
 if TYPE_CHECKING:
     from harness.checks.session import Session
+    from harness.oracles.choose import OracleChoice
 
 
 def command(
@@ -24,7 +26,10 @@ def command(
     probe: Annotated[
         str | None, typer.Option(help="The probe it serves: a variant's name or its folder.")
     ] = None,
-    oracle: Annotated[str, typer.Option(help="auto, probe or self.")] = "auto",
+    oracle: Annotated[str, typer.Option(help="auto, probe, reference or self.")] = "auto",
+    reference: Annotated[
+        str | None, typer.Option(help="Folder of the checkpoint that it serves.")
+    ] = None,
     times: Annotated[int, typer.Option(min=1, help="How many times to try.")] = 3,
     curl: Annotated[bool, typer.Option("--curl", help="Print curl lines and stop.")] = False,
     markdown: Annotated[
@@ -45,7 +50,8 @@ def command(
         return
     if url is None:
         raise UserError("name the server with --url: the file is not in a run's folder")
-    failed = _replayed(document, url, model, oracle, probe, times, api_key)
+    choice = chosen_oracle(oracle, probe, reference)
+    failed = _replayed(document, url, model, choice, times, api_key)
     print(f"failed {failed} of {times} times")
     if failed:
         raise typer.Exit(ExitStatus.FAILED)
@@ -95,8 +101,7 @@ def _replayed(
     document: dict[str, Any],
     url: str,
     model: str | None,
-    oracle: str,
-    probe: str | None,
+    choice: OracleChoice,
     times: int,
     api_key: str | None,
 ) -> int:
@@ -104,7 +109,6 @@ def _replayed(
     from harness.checks.suite import SuiteOptions, open_session
     from harness.cli.server_under_test import LONGEST_REQUEST_S
     from harness.client.limits import Limits
-    from harness.oracles.choose import OracleChoice
     from harness.targets.http import HttpTarget
 
     failed = 0
@@ -113,7 +117,7 @@ def _replayed(
         async def opened() -> Session:
             limits = Limits(total_s=LONGEST_REQUEST_S)
             target = HttpTarget(url, model=model, api_key=api_key, limits=limits)
-            return await open_session(target, SuiteOptions((), choice=OracleChoice(oracle, probe)))
+            return await open_session(target, SuiteOptions((), choice=choice))
 
         session = loop.run(opened())
         for number in range(times):

@@ -21,13 +21,15 @@ LONGEST_REQUEST_S = 180.0
 class ServerUnderTest:
     """Where it is, the model id to ask for, and what is known of it.
 
-    ``probe`` is the folder of the checkpoint that a launched server serves, if it is a probe.
+    ``probe`` is the folder of the checkpoint that a launched server serves, if it is a probe;
+    ``reference`` the folder if it is none.
     ``facts`` go into the run's document.
     """
 
     url: str
     model: str | None
     probe: str | None = None
+    reference: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -73,6 +75,7 @@ class ServerUnderTest:
             server.url,
             server.model_id,
             probe=folder if server.checkpoint.probe is not None else None,
+            reference=folder if server.checkpoint.probe is None else None,
             facts=server.describe(),
         )
 

@@ -18,7 +18,7 @@ from workloads.workload import WorkloadRequest
 if TYPE_CHECKING:
     from harness.checks.asker import Asker
 
-ORACLES: Final = ("auto", "probe", "self")
+ORACLES: Final = ("auto", "probe", "reference", "self")
 _MOST_QUESTIONS: Final = 3
 _PROMPTS_TRIED: Final = 24
 _QUESTION_TOKENS: Final = 40
@@ -26,19 +26,28 @@ _QUESTION_TOKENS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class OracleChoice:
-    """``kind`` is auto, probe or self; ``probe`` a variant's name or a folder."""
+    """``kind`` is one of `ORACLES`; ``probe`` a variant's name or a folder, ``reference`` a folder.
+
+    A folder is what the server serves, in the Hugging Face layout.
+    """
 
     kind: str = "auto"
     probe: str | None = None
+    reference: str | None = None
 
 
 async def choose_oracle(asker: Asker, choice: OracleChoice, model: str | None) -> Oracle:
     """The strongest oracle that applies. Raises UserError or TargetUnusable where none does."""
     if choice.kind == "self":
         return await calibrated_self_oracle(asker)
+    if choice.kind == "reference" or (choice.reference is not None and choice.kind == "auto"):
+        return await _given_reference(asker, choice.reference, model)
     if choice.probe is not None:
         return ProbeOracle(named_probe(choice.probe))
-    config = probe_by_model_name(model) or await probe_by_behaviour(asker)
+    config = probe_by_model_name(model)
+    if config is None and choice.kind == "auto" and (folder := known_checkpoint(model)):
+        return await _reference_or_self(asker, folder)
+    config = config or await probe_by_behaviour(asker)
     if config is not None:
         return ProbeOracle(config)
     if choice.kind == "auto":
@@ -47,6 +56,46 @@ async def choose_oracle(asker: Asker, choice: OracleChoice, model: str | None) -
         f"the model {model or 'served'} is no probe that isobatch knows; serve one made by "
         "`isobatch probe export DIR`, name it with --probe, or judge with --oracle self"
     )
+
+
+async def _given_reference(asker: Asker, given: str | None, model: str | None) -> Oracle:
+    """The reference oracle that was asked for. Raises UserError, TargetUnusable."""
+    from harness.oracles.reference_calibration import reference_oracle
+
+    folder = Path(given) if given is not None else known_checkpoint(model)
+    if folder is None:
+        raise UserError(
+            f"no local checkpoint of {model or 'the served model'} is known; give its folder with "
+            "--reference DIR, or fetch one that is served with `isobatch model fetch`"
+        )
+    try:
+        return await reference_oracle(asker, folder)
+    except ValueError as error:
+        raise UserError(f"--reference: {error}") from None
+
+
+async def _reference_or_self(asker: Asker, folder: Path) -> Oracle:
+    """The reference where the server proves to serve ``folder``, else the server itself."""
+    from harness.oracles.reference_calibration import reference_oracle
+
+    try:
+        return await reference_oracle(asker, folder)
+    except (ValueError, TargetUnusable) as error:
+        return await calibrated_self_oracle(asker, f"; not by {folder.name}: {error}")
+
+
+def known_checkpoint(model: str | None) -> Path | None:
+    """The local folder of a served model: its id is a folder, or names one that was fetched."""
+    from reference_engine.pretrained import models_folder
+
+    if model is None:
+        return None
+    served = Path(model)
+    if (served / "config.json").is_file():
+        return served
+    fetched = [f.parent for f in sorted(models_folder().glob("*/config.json"))]
+    named = [f for f in fetched if f.name.lower() in served.name.lower()]
+    return max(named, key=lambda folder: len(folder.name), default=None)
 
 
 def named_probe(name: str) -> ProbeConfig:

@@ -3,19 +3,21 @@
 It needs no known model. Two honest runs of one request may still part at a near-tie, where two
 tokens are so close that another order of summation swaps them. So it first measures how far the
 server's logprobs move by themselves (the same requests alone, alone again, and together) and calls
-a difference at a smaller gap a tie flip, at a larger one a divergence. Without logprobs it cannot
-tell them apart: then it judges only servers whose answers did not differ while it measured.
+a difference at a smaller gap a tie flip, at a larger one a divergence; how many flips are too many
+is decided against the rate of that calm batch. Without logprobs it cannot tell them apart: then it
+judges only servers whose answers did not differ while it measured.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from harness.oracles.band import Band, compare_answers, moves, noise, tops
+from harness.oracles.flips import CalmRate
+from harness.oracles.idle import IdleAnswers, as_expected
 from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
-from harness.oracles.oracle import first_difference as where_differs
 from harness.targets.target import TargetUnusable
 from harness.transcript import Ending, RequestTranscript
 from workloads.workload import Workload, WorkloadRequest
@@ -24,13 +26,8 @@ if TYPE_CHECKING:
     from harness.checks.asker import Asker
 
 TOP: Final = 5
-# The largest band ever granted, in nat: 2 units in the last place of a bf16 logit between 16 and
-# 32 (0.125 each), twice, because the gap is a difference of two logits.
-BAND_CAP: Final = 0.5
-BAND_FLOOR: Final = 1e-4
-_BAND_MARGIN: Final = 2.0
-_CALIBRATION_REQUESTS: Final = 6
-_CALIBRATION_TOKENS: Final = 24
+_CALIBRATION_REQUESTS: Final = 8
+_CALIBRATION_TOKENS: Final = 32
 
 _COMMON: Final = """
 the a of to and in that it is was for on are as with they be at one have this from by hot word but
@@ -40,56 +37,45 @@ more day could go come did my sound no most number who over know water than call
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """How far logprobs moved by themselves, in nat, and the gap granted for a tie flip.
-
-    ``alone`` between two solo runs, ``together`` between solo and benign batching; None where the
-    server gives no logprobs. ``texts_differed``: answers that differed while measuring.
-    """
-
-    alone: float | None
-    together: float | None
-    texts_differed: int
-    compared: int
-
-    @property
-    def granted(self) -> float | None:
-        """The gap up to which a difference is a tie flip; None where none can be told."""
-        measured = [m for m in (self.alone, self.together) if m is not None]
-        if not measured:
-            return None
-        return min(BAND_CAP, max(BAND_FLOOR, _BAND_MARGIN * max(measured)))
-
-
 class SelfOracle:
     """Answers by asking the server itself, alone, and remembers what it said."""
 
     name = "self"
     exact = False
+    bos_tokens = 0
 
-    def __init__(self, asker: Asker, words_per_token: float, band: Band, logprobs: bool) -> None:
-        self._asker = asker
+    def __init__(
+        self,
+        asker: Asker,
+        words_per_token: float,
+        band: Band,
+        logprobs: bool,
+        calm: CalmRate | None = None,
+        note: str = "",
+    ) -> None:
         self._words_per_token = words_per_token
         self.band = band
-        self._logprobs = logprobs
-        self._answers: dict[str, RequestTranscript] = {}
+        self.calm = calm
+        self.extra_params: Mapping[str, Any] = {"logprobs": TOP} if logprobs else {}
+        self._idle = IdleAnswers(asker, self.extra_params)
+        self._note = note
+
+    @property
+    def logprob_band(self) -> float | None:
+        """How far an honest logprob may be from another, in nat; None where not measured."""
+        return self.band.granted
 
     @property
     def description(self) -> str:
         """What it stands on, with the band."""
         granted = self.band.granted
         told = f"ties up to {granted:.2g} nat" if granted is not None else "no logprobs, no ties"
+        calm = f"; {self.calm}" if self.calm is not None else ""
         return (
             f"the server's own answers when idle; {told} (measured {_nat(self.band.alone)} alone, "
             f"{_nat(self.band.together)} together; {self.band.texts_differed} of "
-            f"{self.band.compared} texts differed)"
+            f"{self.band.compared} texts differed{calm}){self._note}"
         )
-
-    @property
-    def extra_params(self) -> Mapping[str, Any]:
-        """What every greedy request carries so that ties can be told."""
-        return {"logprobs": TOP} if self._logprobs else {}
 
     def prompt(self, tokens: int, content: str) -> Prompt:
         """About ``tokens`` tokens of common words; the tokenizer is not known."""
@@ -103,7 +89,11 @@ class SelfOracle:
         """Not known."""
         return
 
-    def followers(self, token_ids: Sequence[int]) -> None:
+    async def wrong_followers(self, token_ids: Sequence[int], given: Sequence[int]) -> None:
+        """Not known."""
+        return
+
+    def scores(self, request: WorkloadRequest, token_ids: Sequence[int]) -> None:
         """Not known."""
         return
 
@@ -113,10 +103,7 @@ class SelfOracle:
 
     async def expect(self, request: WorkloadRequest) -> Expected:
         """The server's answer to the request alone."""
-        answer = await self._alone(request)
-        reason = next(iter(answer.first.finish_reasons), "")
-        prompt_tokens = answer.usage.prompt_tokens if answer.usage else None
-        return Expected(answer.first.token_ids, answer.first.text, reason, prompt_tokens)
+        return as_expected(await self._idle.to(request))
 
     async def judge(
         self,
@@ -125,70 +112,19 @@ class SelfOracle:
         neighbours: Sequence[WorkloadRequest] = (),
     ) -> Judgement:
         """Equal to the solo answer, or parted from it at a tie, or diverged."""
-        return self.compare(await self._alone(request), answer)
+        return await self.compare(await self._idle.to(request), answer)
 
-    def compare(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
+    async def compare(
+        self,
+        first: RequestTranscript,
+        second: RequestTranscript,
+        request: WorkloadRequest | None = None,
+    ) -> Judgement:
         """Two answers to one request; ``first`` is the one whose logprobs decide."""
         judgement = compare_answers(first, second, self.band)
         if judgement is None:
             raise NotPredictable("answers differ, and without logprobs a tie cannot be told")
         return judgement
-
-    async def _alone(self, request: WorkloadRequest) -> RequestTranscript:
-        if request.params.get("temperature", 1) and request.params.get("seed") is None:
-            raise NotPredictable("a sampled answer without a seed")
-        solo = replace(
-            request, key="alone", due_s=0.0, after=None, cancel_after_tokens=None,
-            cancel_after_s=None, stream=True,
-        )  # fmt: skip
-        digest = Workload((solo,)).sha256
-        if digest not in self._answers:
-            answer = await self._asker.one(solo, "self oracle: alone")
-            if answer.ending is not Ending.COMPLETE:
-                raise NotPredictable(f"alone the request ended in {answer.ending.value}")
-            self._answers[digest] = answer
-        return self._answers[digest]
-
-
-def compare_answers(
-    first: RequestTranscript, second: RequestTranscript, band: Band
-) -> Judgement | None:
-    """How ``second`` compares with ``first``; None where a difference cannot be judged."""
-    right, given = first.first.text, second.first.text
-    if second.ending is Ending.CANCELLED:
-        right = right[: len(given)]
-    difference = where_differs(right, given)
-    if difference is None:
-        return Judgement(Agreement.EXACT, right, given)
-    granted = band.granted
-    if granted is None:
-        if band.texts_differed:
-            return None
-        return Judgement(Agreement.DIVERGENCE, right, given, difference)
-    gap = gap_at_first_difference(first, second)
-    flipped = gap is not None and gap <= granted
-    agreement = Agreement.TIE_FLIP if flipped else Agreement.DIVERGENCE
-    return Judgement(agreement, right, given, difference, gap)
-
-
-def gap_at_first_difference(first: RequestTranscript, second: RequestTranscript) -> float | None:
-    """How much likelier the first answer's token was than the second's, where they part, in nat.
-
-    By the first answer's own top logprobs. A token that is not among them is at least as far as
-    the last of them. None where the logprobs do not show where the answers part.
-    """
-    mine, other = (_tops(answer) for answer in (first, second))
-    for right, given in zip(mine, other, strict=False):
-        if not right or not given:
-            return None
-        best, taken = (max(top, key=lambda name: top[name]) for top in (right, given))
-        if best != taken:
-            return right[best] - right.get(taken, min(right.values()) - BAND_CAP)
-    return None
-
-
-def _tops(answer: RequestTranscript) -> list[Mapping[str, float]]:
-    return [top for chunk in answer.first.chunks for top in chunk.top_logprobs or ()]
 
 
 def word_text(words: int, content: str) -> str:
@@ -196,10 +132,10 @@ def word_text(words: int, content: str) -> str:
     return " ".join(random.Random(content).choices(_COMMON.split(), k=words))
 
 
-async def calibrated_self_oracle(asker: Asker) -> SelfOracle:
-    """Measure the words per token and the band, on an idle server.
+async def calibrated_self_oracle(asker: Asker, note: str = "") -> SelfOracle:
+    """Measure the words per token, the band and the calm rate of tie flips, on an idle server.
 
-    Raises TargetUnusable when requests fail even alone.
+    ``note`` is added to the description. Raises TargetUnusable when requests fail even alone.
     """
     sample = word_text(64, "calibration")
     first = await asker.one(_question("q", sample, {}))
@@ -207,9 +143,19 @@ async def calibrated_self_oracle(asker: Asker) -> SelfOracle:
         raise TargetUnusable(f"{asker.target.name} fails when idle: {first.error}")
     ratio = 64 / first.usage.prompt_tokens if first.usage and first.usage.prompt_tokens else 1.0
     with_logprobs = await asker.one(_question("q", sample, {"logprobs": TOP}))
-    logprobs = with_logprobs.ending is Ending.COMPLETE and bool(_tops(with_logprobs))
-    band = await _measured_band(asker, ratio, {"logprobs": TOP} if logprobs else {})
-    return SelfOracle(asker, ratio, band, logprobs)
+    logprobs = with_logprobs.ending is Ending.COMPLETE and bool(tops(with_logprobs))
+    requests = [
+        _question(
+            f"q{i}",
+            word_text(max(2, round(ratio * (8 + 17 * i))), f"band {i}"),
+            {"logprobs": TOP} if logprobs else {},
+        )
+        for i in range(_CALIBRATION_REQUESTS)
+    ]
+    alone, together = await _calm_runs(asker, requests)
+    band = measured_band(alone, together, logprobs)
+    calm = _calm_rate(together, band) if logprobs else None
+    return SelfOracle(asker, ratio, band, logprobs, calm, note)
 
 
 def _question(key: str, text: str, extra: Mapping[str, Any]) -> WorkloadRequest:
@@ -217,40 +163,39 @@ def _question(key: str, text: str, extra: Mapping[str, Any]) -> WorkloadRequest:
     return WorkloadRequest(key, prompt_text=text, params=params)
 
 
-async def _measured_band(asker: Asker, ratio: float, extra: Mapping[str, Any]) -> Band:
-    """Alone, alone again, and all together."""
-    requests = [
-        _question(f"q{i}", word_text(max(2, round(ratio * (8 + 17 * i))), f"band {i}"), extra)
-        for i in range(_CALIBRATION_REQUESTS)
-    ]
+_Pairs = list[tuple[RequestTranscript, RequestTranscript]]
+
+
+async def _calm_runs(asker: Asker, requests: Sequence[WorkloadRequest]) -> tuple[_Pairs, _Pairs]:
+    """Each request alone and alone again; and alone and all together."""
     alone = [await asker.one(r, "calibration") for r in requests]
     again = [await asker.one(r, "calibration") for r in requests]
     workload = asker.prepared(Workload(tuple(requests), origin="calibration"))
     transcript = await asker.run(workload)
     together = [transcript[r.key] for r in requests]
-    pairs = [*zip(alone, again, strict=True), *zip(alone, together, strict=True)]
-    half = len(requests)
+    return [*zip(alone, again, strict=True)], [*zip(alone, together, strict=True)]
+
+
+def measured_band(alone: _Pairs, together: _Pairs, logprobs: bool) -> Band:
+    """How far the logprobs moved in either kind of pair, and how many texts differed."""
+    pairs = [*alone, *together]
     return Band(
-        _largest_move(pairs[:half]) if extra else None,
-        _largest_move(pairs[half:]) if extra else None,
+        noise(moves(alone)) if logprobs else None,
+        noise(moves(together)) if logprobs else None,
         sum(a.first.text != b.first.text for a, b in pairs),
         len(pairs),
     )
 
 
-def _largest_move(pairs: Sequence[tuple[RequestTranscript, RequestTranscript]]) -> float:
-    """The largest change of the best token's logprob up to the first difference."""
-    largest = 0.0
-    for first, second in pairs:
-        for right, given in zip(_tops(first), _tops(second), strict=False):
-            if not right or not given:
-                break
-            best = max(right, key=lambda name: right[name])
-            if best in given:
-                largest = max(largest, abs(right[best] - given[best]))
-            if max(given, key=lambda name: given[name]) != best:
-                break
-    return largest
+def _calm_rate(together: _Pairs, band: Band) -> CalmRate | None:
+    """Tie flips in the calm batch, by the tokens that were compared; None if nothing was."""
+    flips = tokens = 0
+    for first, second in together:
+        judgement = compare_answers(first, second, band)
+        if judgement is not None:
+            flips += judgement.agreement is Agreement.TIE_FLIP
+            tokens += len(judgement.trials)
+    return CalmRate(flips, tokens) if tokens else None
 
 
 def _nat(value: float | None) -> str:

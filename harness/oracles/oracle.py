@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.transcript import RequestTranscript
 from workloads.workload import WorkloadRequest
+
+if TYPE_CHECKING:
+    from harness.oracles.flips import CalmRate
 
 
 class NotPredictable(Exception):
@@ -46,6 +49,8 @@ class Judgement:
     """An answer compared. ``first_difference`` is a token index, or a character of a text.
 
     ``gap`` is the logit or logprob distance to the right token where the oracle measures one.
+    ``trials`` are the tokens that were compared: what came before each, hashed, and whether it
+    flipped at a near-tie.
     ``explain`` guesses at the cause; it may take longer than the judgement itself, so it is called
     only for a failure that is shown to somebody.
     """
@@ -55,6 +60,7 @@ class Judgement:
     actual: Sequence[int] | str | None = None
     first_difference: int | None = None
     gap: float | None = None
+    trials: Sequence[tuple[int, bool]] = ()
     explain: Callable[[], str | None] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -75,6 +81,18 @@ class Oracle(Protocol):
         """Whether a right answer is one answer: no ties, no tolerance."""
 
     @property
+    def bos_tokens(self) -> int:
+        """How many tokens its prompts begin with that are no text of theirs: 0 or 1."""
+
+    @property
+    def calm(self) -> CalmRate | None:
+        """How often near-ties flip on the calm server; None where none can, or it is unknown."""
+
+    @property
+    def logprob_band(self) -> float | None:
+        """How far apart two honest logprobs may be, in nat; None where it was not measured."""
+
+    @property
     def extra_params(self) -> Mapping[str, Any]:
         """What greedy requests must carry so that this oracle can judge them."""
 
@@ -91,8 +109,18 @@ class Oracle(Protocol):
     def second_token(self) -> tuple[int, str] | None:
         """A token that is second best at every position, with its text; None if none is known."""
 
-    def followers(self, token_ids: Sequence[int]) -> list[int] | None:
-        """For every position the most likely next token; None where the oracle cannot know."""
+    async def wrong_followers(
+        self, token_ids: Sequence[int], given: Sequence[int]
+    ) -> list[int] | None:
+        """Places after which ``given`` does not have the likeliest token, near-ties aside.
+
+        ``given[i]`` is said to follow ``token_ids[:i + 1]``. None where the oracle cannot know.
+        """
+
+    def scores(
+        self, request: WorkloadRequest, token_ids: Sequence[int]
+    ) -> Awaitable[list[float]] | None:
+        """The logprob of each answer token after those before it; None where it cannot know."""
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of output tokens. Raises NotPredictable where the tokenizer is unknown."""
@@ -108,7 +136,12 @@ class Oracle(Protocol):
     ) -> Judgement:
         """Compare what arrived for choice 0, whole or, when the client hung up, so far."""
 
-    def compare(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
+    async def compare(
+        self,
+        first: RequestTranscript,
+        second: RequestTranscript,
+        request: WorkloadRequest | None = None,
+    ) -> Judgement:
         """Compare two answers to the same request, neither of which is known to be right."""
 
 

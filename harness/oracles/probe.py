@@ -25,6 +25,9 @@ class ProbeOracle:
 
     name = "probe"
     exact = True
+    bos_tokens = 1
+    calm = None
+    logprob_band = None
 
     def __init__(self, config: ProbeConfig) -> None:
         self.config = config
@@ -92,9 +95,14 @@ class ProbeOracle:
         undefined = self.config.undefined_id
         return undefined, self.text([undefined])
 
-    def followers(self, token_ids: Sequence[int]) -> list[int]:
-        """For every position, the token that the model puts after it."""
-        return self.rule.followers(token_ids)
+    async def wrong_followers(self, token_ids: Sequence[int], given: Sequence[int]) -> list[int]:
+        """The places where ``given`` is not what the rule puts after each token."""
+        right = self.rule.followers(token_ids)
+        return [i for i, pair in enumerate(zip(right, given, strict=False)) if pair[0] != pair[1]]
+
+    def scores(self, request: WorkloadRequest, token_ids: Sequence[int]) -> None:
+        """The rule knows tokens, no probabilities."""
+        return
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of output tokens, without EOS."""
@@ -133,7 +141,12 @@ class ProbeOracle:
 
         return Judgement(Agreement.DIVERGENCE, right, given, difference, explain=explain)
 
-    def compare(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
+    async def compare(
+        self,
+        first: RequestTranscript,
+        second: RequestTranscript,
+        request: WorkloadRequest | None = None,
+    ) -> Judgement:
         """Equal or not: a probe knows no near-ties."""
         ids = first.first.token_ids, second.first.token_ids
         right: Sequence[int] | str = first.first.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.oracles.itself import (
+from harness.oracles.band import (
     BAND_CAP,
     BAND_FLOOR,
     Band,
