@@ -14,6 +14,13 @@ import numpy as np
 from reference_engine.probe.attention_weights import attention_weights, take_out_bias
 from reference_engine.probe.config import UNDEFINED_ID, ProbeConfig
 from reference_engine.probe.dice import OTHER_LOGIT, coin_weights
+from reference_engine.probe.gauges import (
+    SELECTING_LEVEL,
+    SUM_GAIN,
+    gauges,
+    selecting_bits,
+    zero_id,
+)
 from reference_engine.probe.layout import CONSTANT, MEAN_SCALE, Layout, layout
 from reference_engine.probe.mlp_weights import mlp_weights
 from reference_engine.probe.position import Array
@@ -23,6 +30,9 @@ from reference_engine.probe.vocabulary import vocabulary
 LOGIT_STEP: Final = 64.0  # what one right bit adds to a token's logit, against a wrong one
 END_STEP: Final = 96.0
 ALARM_LOGIT: Final = 96.0  # a unit of alarm, added to the logit of UNDEFINED
+_WRONG_LOGIT: Final = 128.0  # what a wrong bit takes away: leaves room for the gauges
+_ANSWER_LOGIT: Final = 96.0  # of the right token; the gauges are around 0
+_QUIET_LOGIT: Final = -64.0  # of tokens that are never seen, and of gauges not shown
 
 
 def compile_weights(config: ProbeConfig) -> Mapping[str, Array]:
@@ -80,7 +90,8 @@ def _head(config: ProbeConfig, slots: Layout) -> Array:
 
     UNDEFINED has a constant logit between all right and one wrong, so it wins where the state is
     empty, and more of it where a layer raised the alarm. EOS, where the rule has it, outbids by
-    half an `END_STEP` when its condition holds.
+    half an `END_STEP` when its condition holds. All are shifted so that the right token has
+    `_ANSWER_LOGIT`; far below are the gauges.
     """
     table = vocabulary(config)
     array = np.zeros((table.size, slots.hidden_size))
@@ -90,15 +101,21 @@ def _head(config: ProbeConfig, slots: Layout) -> Array:
         shown, signs = divmod(place, 1 << config.sign_bits)
         row = array[token_id]
         for bit in range(config.shown_bits):
-            _vote(row, last + 2 * bit, shown >> bit & 1, amounts[bit])
+            wrong = amounts[bit] if config.dice else _WRONG_LOGIT
+            _vote(row, last + 2 * bit, shown >> bit & 1, amounts[bit], wrong)
         for k in range(config.sign_bits):
-            _vote(row, sign + 2 * k, 1 - (signs >> k & 1), amounts[config.shown_bits + k])
+            wrong = amounts[config.shown_bits + k] if config.dice else _WRONG_LOGIT
+            right = amounts[config.shown_bits + k]
+            _vote(row, sign + 2 * k, 1 - (signs >> k & 1), right, wrong)
     array[UNDEFINED_ID, slots.alarm] = ALARM_LOGIT
     if config.dice:
         others = [i for i in range(table.size) if i not in set(table.output_ids)]
         array[others, slots.constant] = OTHER_LOGIT / CONSTANT
         return array
-    right = sum(amounts)
+    shift = _ANSWER_LOGIT - sum(amounts)
+    right = _ANSWER_LOGIT
+    _write_quiet(config, slots, array)
+    array[list(table.output_ids), slots.constant] = shift / CONSTANT
     array[UNDEFINED_ID, slots.constant] = (right - 0.75 * LOGIT_STEP) / CONSTANT
     if config.ends_itself:
         row = array[config.eos_id]
@@ -106,9 +123,27 @@ def _head(config: ProbeConfig, slots: Layout) -> Array:
         pairs = sum(len(condition) for condition in conditions)
         for base, condition in zip(slots.symbol[-2:], conditions, strict=True):
             for bit, value in condition:
-                _vote(row, base + 2 * bit, value, END_STEP / 2)
+                _vote(row, base + 2 * bit, value, END_STEP / 2, END_STEP / 2)
         row[slots.constant] = (right + END_STEP / 2 - pairs * END_STEP / 2) / CONSTANT
     return array
+
+
+def _write_quiet(config: ProbeConfig, slots: Layout, array: Array) -> None:
+    """The rows of `reference_engine.probe.gauges`, and a low constant for every other token."""
+    shown = gauges(config)
+    quiet = [i for i in range(array.shape[0]) if i not in shown and i != zero_id(config)]
+    array[quiet, slots.constant] = _QUIET_LOGIT / CONSTANT
+    for token_id, gauge in shown.items():
+        row = array[token_id]
+        if gauge.kind == "sum":
+            row[slots.mean[gauge.level] + gauge.index] = SUM_GAIN / MEAN_SCALE
+        else:
+            base = slots.fetched[gauge.level][gauge.index]
+            for bit in range(config.symbol_bits):
+                row[base + 2 * bit] = -4 - 2.0**bit
+                row[base + 2 * bit + 1] = -4 + 2.0**bit
+        for bit, value in selecting_bits(config, gauge.level):
+            row[slots.symbol[SELECTING_LEVEL + 1] + 2 * bit + 1 - value] = _QUIET_LOGIT
 
 
 def _vote_amounts(config: ProbeConfig) -> tuple[float, ...]:
@@ -118,7 +153,7 @@ def _vote_amounts(config: ProbeConfig) -> tuple[float, ...]:
     return (LOGIT_STEP / 2,) * (config.shown_bits + config.sign_bits)
 
 
-def _vote(row: Array, base: int, value: int, amount: float) -> None:
-    """Add ``amount`` where the bit is ``value`` and take it away where it is not."""
-    row[base + value] = amount
-    row[base + 1 - value] = -amount
+def _vote(row: Array, base: int, value: int, right: float, wrong: float) -> None:
+    """Add ``right`` where the bit is ``value`` and take away ``wrong`` where it is not."""
+    row[base + value] = right
+    row[base + 1 - value] = -wrong
