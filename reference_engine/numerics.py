@@ -3,14 +3,14 @@
 The bits of a float sum depend on the order of its terms, and a BLAS library picks that order from
 the shape of the call. What takes the choice away:
 
-- ``ROW_TILE``: a matrix product never sees a number of rows that is not a multiple of it. Rows
-  are padded with zeros up to the next multiple, so one row alone and one row among a thousand run
-  through the same inner loop. That rows do not influence each other *within* such a call is an
+- On a CPU in fp32, matrix products (`cpu_matmul`), attention and RMS norms (`cpu_kernels`) are
+  loops of our own, which compute each row from its own inputs: a query sums its keys in the order
+  of their positions whether it is computed by a decode step, by a chunk, or by a full recompute.
+- ``ROW_TILE``: elsewhere a matrix product never sees a number of rows that is not a multiple of it.
+  Rows are padded with zeros up to the next multiple, so one row alone and one row among a thousand
+  run through the same inner loop. That rows do not influence each other *within* such a call is an
   observation about the library, not a theorem. `reference_engine.self_test` checks it for every
   weight shape before anything is served.
-- On a CPU in fp32, attention and RMS norms are loops of our own (`cpu_kernels`), which compute
-  each row from its own inputs: a query sums its keys in the order of their positions whether it is
-  computed by a decode step, by a chunk, or by a full recompute.
 - ``KEY_BLOCK``: elsewhere, attention reads keys in blocks of this many positions, anchored at
   position 0, and adds the blocks up in order, to the same effect.
 
@@ -21,13 +21,15 @@ any order. No other module of the engine may call a reduction (a test greps for 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reference_engine import cpu_kernels
+from reference_engine import cpu_kernels, cpu_matmul
 
 ROW_TILE: Final = 4
 KEY_BLOCK: Final = 64
@@ -48,32 +50,68 @@ def pad_rows(x: Tensor, fill: float = 0.0) -> Tensor:
 
 
 class LinearWeight:
-    """A weight matrix ready for `linear`: on CPU reordered once into oneDNN's blocked layout.
+    """A weight matrix ready for `linear`, in the layout that its kernel reads.
 
-    A plain product reorders the matrix in every call, which costs more than the arithmetic when
-    only a few rows are multiplied. The reordered copy gives the same bits for every row count that
-    is a multiple of ``ROW_TILE``.
+    In fp32 on a CPU with fused multiply-add it is packed for `cpu_matmul`. Otherwise oneDNN keeps
+    a reordered copy, if there is oneDNN: a plain product reorders the matrix in every call, which
+    costs more than the arithmetic when only a few rows are multiplied.
     """
+
+    rows_are_alone = False
+    """Whether `times` takes any number of rows, and each by itself."""
 
     def __init__(self, weight: Tensor) -> None:
         """weight: [out, in]."""
         self.out_features, self.in_features = weight.shape
-        self._is_blocked = weight.device.type == "cpu" and torch._C._has_mkldnn
         detached = weight.detach()
-        if self._is_blocked:
+        on_cpu = weight.device.type == "cpu"
+        self.rows_are_alone = on_cpu and weight.dtype is torch.float32 and cpu_matmul.HAS_FMA
+        self._is_blocked = on_cpu and not self.rows_are_alone and torch._C._has_mkldnn
+        if self.rows_are_alone:
+            self._panels = cpu_matmul.panels_of(self.out_features)
+            packed = torch.empty(self._panels, self.in_features, cpu_matmul.PANEL)
+            cpu_matmul.pack(detached.numpy(), packed.numpy())
+            detached = packed
+        elif self._is_blocked:
             detached = torch.ops.mkldnn._reorder_linear_weight(detached.contiguous(), _ROWS_HINT)
         self._weight = detached
 
     def times(self, x: Tensor) -> Tensor:
-        """``x @ weight.T``. x: [rows, in], rows a multiple of ``ROW_TILE`` -> [rows, out]."""
+        """``x @ weight.T``. x: [rows, in] -> [rows, out].
+
+        Rows are a multiple of ``ROW_TILE`` unless ``rows_are_alone``.
+        """
+        if self.rows_are_alone:
+            return self._times_packed(x.contiguous())
         if self._is_blocked:
             out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
             return out
         return F.linear(x, self._weight)
 
+    def _times_packed(self, x: Tensor) -> Tensor:
+        """Threads share out the columns."""
+        result = x.new_empty(x.shape[0], self.out_features)
+        out, rows, packed = result.numpy(), x.numpy(), self._weight.numpy()
+        threads = torch.get_num_threads() if x.numel() * self.out_features > _SHARED_WORK else 1
+        if threads == 1:
+            cpu_matmul.multiply_rows(out, rows, packed, 0, self._panels)
+            return result
+        edges = [self._panels * part // threads for part in range(threads + 1)]
+        multiply = partial(cpu_matmul.multiply_rows, out, rows, packed)
+        list(_threads(threads).map(multiply, edges, edges[1:]))
+        return result
+
 
 _ROWS_HINT: Final = 16
 """The row count for which oneDNN chooses its layout; any works, this suits decode batches."""
+
+_SHARED_WORK: Final = 1 << 20
+"""A product of fewer multiplications is not worth a second thread."""
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="matmul")
 
 
 def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
@@ -82,7 +120,10 @@ def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tenso
     The bias is added apart: fused, it would start the sum and change with the kernel.
     """
     flat = x.reshape(-1, weight.in_features)
-    out = weight.times(pad_rows(flat))[: flat.shape[0]]
+    if weight.rows_are_alone:
+        out = weight.times(flat)
+    else:
+        out = weight.times(pad_rows(flat))[: flat.shape[0]]
     if bias is not None:
         out = out + bias
     return out.reshape(*x.shape[:-1], weight.out_features)

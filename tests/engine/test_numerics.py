@@ -75,7 +75,7 @@ def test_self_test_refuses_arithmetic_that_depends_on_company(
 
     def inexact(self: LinearWeight, x: torch.Tensor) -> torch.Tensor:
         out = honest(self, x)
-        return out if x.shape[0] == ROW_TILE else out * (1 + 2**-23)
+        return out if x.shape[0] <= ROW_TILE else out * (1 + 2**-23)
 
     monkeypatch.setattr(LinearWeight, "times", inexact)
     with pytest.raises(InexactArithmetic, match="linear 96 to"):

@@ -55,6 +55,8 @@ def isobatch_native(model_dir: str) -> Run:
     from tests.benchmarks.engine_speed.sdpa import SdpaAttention
 
     class NativeWeight:
+        rows_are_alone = True
+
         def __init__(self, weight: torch.Tensor) -> None:
             self.out_features, self.in_features = weight.shape
             self._weight = weight.detach()
