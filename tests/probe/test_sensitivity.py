@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from reference_engine.probe import VARIANTS, Rule
+from reference_engine.probe import VARIANTS, Rule, vocabulary
 from reference_engine.probe.sensitivity import balanced_prompt
 from reference_engine.probe.sensitivity.fault_kinds import CACHE_FAULTS, CONTROLS, kinds_for
+from reference_engine.probe.sensitivity.limit import Limit
 from reference_engine.probe.sensitivity.measure import Detection, Rate, measure
 
 ALWAYS_SEEN = (
@@ -58,9 +59,47 @@ def test_every_request_shows_each_of_these_faults() -> None:
         assert detection.rates[24] == Rate(6, 6), f"{detection.fault.name} was missed"
 
 
-def test_a_window_off_by_one_is_seen() -> None:
-    for detection in sample("mistral-window", "window+1", "window-1"):
+@pytest.mark.parametrize("variant", ["window", "mistral-window"])
+def test_a_window_off_by_one_is_seen(variant: str) -> None:
+    """Also where only some layers have windows: the prompts keep windowed sums near zero."""
+    for detection in sample(variant, "window+1", "window-1", length=150):
         assert detection.rates[24] == Rate(6, 6), f"{detection.fault.name} was missed"
+
+
+def test_the_first_entry_is_missed_only_where_it_was_in_sight() -> None:
+    (dropped,) = sample("window", "first-dropped-one", length=150)
+    assert dropped.rates[24] == Rate(6, 6)
+    windows = VARIANTS["window"].windows
+    assert all(windows[layer] is None for layer in dropped.by_layer)
+
+
+def test_no_replaced_entry_that_the_rule_can_tell_is_missed() -> None:
+    for detection in sample("eos", "entry-stale-all", "value-replaced", requests=12):
+        assert detection.missed == 0, f"{detection.fault.name} was missed"
+        assert detection.rates[24].hits >= detection.limit.hits > 0
+
+
+def test_the_limit_is_what_the_entries_say() -> None:
+    """Slot 2 of two prompts that differ in nothing but that token, far from every tap."""
+    config = VARIANTS["eos"]
+    table = vocabulary(config)
+    ids = range(4, 260)
+    twin = next(
+        i
+        for i in ids
+        if i != 70 and table.signs[i] == table.signs[70] and table.symbols[i] != table.symbols[70]
+    )
+    far = next(i for i in ids if table.signs[i] != table.signs[70])
+    rest = [90] * 200
+    prompts = [[1, 5, 70, *rest], [1, 5, twin, *rest], [1, 5, far, *rest]]
+    limit = Limit(config, prompts, [[], [], []])
+    layers = range(config.layers)
+    assert not limit.may_show("entry-stale-all", 0, layers, 2, 0, 24)
+    assert limit.may_show("entry-stale-all", 1, layers, 2, 0, 24)
+    assert limit.may_show("token-doubled", 0, layers, 2, 0, 24)
+    assert not limit.may_show("healthy", 0, layers, 2, 0, 24)
+    near = Limit(config, [row[:5] for row in prompts], [[], [], []])
+    assert near.may_show("entry-stale-all", 0, layers, 2, 0, 24), "a tap reads it"
 
 
 def test_there_are_at_least_sixteen_kinds_of_fault() -> None:
