@@ -22,6 +22,8 @@ class Capability(StrEnum):
     N = "n > 1"
     LOGIT_BIAS = "logit_bias"
     TOP_K = "top_k"
+    MIN_P = "min_p"
+    REPETITION_PENALTY = "repetition_penalty"
     CACHE_SALT = "cache_salt"
     USAGE = "usage"
     CACHED_TOKENS = "cached_tokens in usage"

@@ -37,6 +37,8 @@ _EXTRA: Final[Mapping[Capability, Mapping[str, Any]]] = {
     Capability.IGNORE_EOS: {"ignore_eos": True},
     Capability.MIN_TOKENS: {"min_tokens": 1},
     Capability.TOP_K: {"top_k": 5},
+    Capability.MIN_P: {"min_p": 0.1},
+    Capability.REPETITION_PENALTY: {"repetition_penalty": 1.0},
     Capability.STOP_TOKEN_IDS: {"stop_token_ids": [1]},
     Capability.CACHE_SALT: {"cache_salt": "isobatch"},
 }

@@ -67,6 +67,7 @@ _MODULES: Final = (
     "scheduling",
     "cancel",
     "sampling",
+    "dice",
     "stream",
     "length",
     "endings",

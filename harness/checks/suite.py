@@ -75,6 +75,12 @@ class SuiteReport:
         """Whether any check failed or broke."""
         return any(r.verdict in (Verdict.FAIL, Verdict.ERROR) for r in self.results)
 
+    @property
+    def judged_nothing(self) -> bool:
+        """Whether every check was unsupported or inconclusive, so that nothing is known."""
+        silent = (Verdict.UNSUPPORTED, Verdict.INCONCLUSIVE)
+        return bool(self.results) and all(r.verdict in silent for r in self.results)
+
 
 def run_suite(
     open_target: Callable[[], Target], options: SuiteOptions, progress: Progress | None = None

@@ -63,6 +63,8 @@ def command(
         report = run_and_record(server, options, open_target, out, api_key)
     if report.failed:
         raise typer.Exit(ExitStatus.FAILED)
+    if report.judged_nothing:
+        raise typer.Exit(ExitStatus.UNUSABLE)
 
 
 def run_and_record(

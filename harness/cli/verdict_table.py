@@ -96,6 +96,13 @@ class VerdictTable:
         self.console.print(
             f"{counts}; {report.requests} requests in {report.duration_s:.0f} s; seed {report.seed}"
         )
+        if report.judged_nothing:
+            self.console.print(
+                "WARNING: nothing could be judged: every check was unsupported or inconclusive; "
+                "the reasons are beside them",
+                style="bold yellow",
+                soft_wrap=True,
+            )
         self.console.print(f"written to {folder}", soft_wrap=True)
         if (folder / "report.html").is_file():
             self.console.print(f"report   {folder / 'report.html'}", soft_wrap=True)

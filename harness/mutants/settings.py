@@ -30,8 +30,17 @@ SMALL_POOL: Final = Setting("small-pool", "eos", {"num_pages": 72, "token_budget
 WINDOW: Final = Setting("window", "window")
 ALL_WINDOWED: Final = Setting("mistral-window", "mistral-window")
 SPLIT_CHARACTERS: Final = Setting("split-characters", "utf8")
+KNOWN_ODDS: Final = Setting("known-odds", "dice")
 PADDED_STEPS: Final = Setting("padded-steps", "eos", {"pad_decodes": True})
-SETTINGS: Final = (DEFAULT, SMALL_POOL, WINDOW, ALL_WINDOWED, SPLIT_CHARACTERS, PADDED_STEPS)
+SETTINGS: Final = (
+    DEFAULT,
+    SMALL_POOL,
+    WINDOW,
+    ALL_WINDOWED,
+    SPLIT_CHARACTERS,
+    KNOWN_ODDS,
+    PADDED_STEPS,
+)
 HEALTHY: Final = (DEFAULT, SMALL_POOL)
 """The servers without a fault that the suite must not accuse, in turn."""
 
@@ -43,6 +52,9 @@ _SERVERS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "padding": (DEFAULT, PADDED_STEPS, SMALL_POOL),
     "stop strings": (DEFAULT, SPLIT_CHARACTERS),
     "technique": (DEFAULT,),
+    "wrong row": (DEFAULT, KNOWN_ODDS),
+    "parameters": (DEFAULT, KNOWN_ODDS),
+    "seeds": (DEFAULT, KNOWN_ODDS),
 }
 
 # The chapters of each root cause, by a word of its name.

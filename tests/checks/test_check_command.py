@@ -104,6 +104,15 @@ def test_the_server_is_asked_who_it_is_with_the_key_it_wants(
     assert keys == ["sesame"]
 
 
+def test_a_run_that_could_judge_nothing_says_so(
+    model: LoadedModel, probe_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with thread_server(model, probe_folder, EOS.name) as server:
+        status = _status(server.url, "--only", "SMP-13", "--out", str(tmp_path))
+    assert status == ExitStatus.UNUSABLE
+    assert "nothing could be judged" in capsys.readouterr().out
+
+
 def test_nothing_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert _status("http://127.0.0.1:9", "--out", str(tmp_path)) == ExitStatus.UNUSABLE
     _one_line(capsys, "cannot be reached")
