@@ -45,6 +45,9 @@ def command(
         ),
     ] = "stored",
     prompts: Annotated[int, typer.Option(min=1, help="Ragged prompts of 1 to 1,500 tokens.")] = 208,
+    context: Annotated[
+        bool, typer.Option("--context", help="Instead one prompt that fills the stated context.")
+    ] = False,
     url: Annotated[
         str | None,
         typer.Option(help="Ask this server, which holds the probe, instead of transformers."),
@@ -65,12 +68,13 @@ def command(
         return
     console = plain_console(highlight=True)
     table, proofs = Table(*_HEADINGS), []
-    for proof in _proofs(variant, weights, dtype, prompts):
+    for proof in _proofs(variant, weights, dtype, 0 if context else prompts):
         proofs.append(proof)
         table.add_row(*_cells(proof))
         console.print(" ".join(_cells(proof)))
     console.print(table)
-    folder_path = out / f"probe-proof-{variant}-{weights}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    kind = "context" if context else weights
+    folder_path = out / f"probe-proof-{variant}-{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _write(folder_path, [proof.to_json() for proof in proofs])
     rows = [_HEADINGS, ("---",) * len(_HEADINGS), *(_cells(proof) for proof in proofs)]
     (folder_path / "proof.md").write_text("".join(f"| {' | '.join(row)} |\n" for row in rows))
@@ -80,9 +84,12 @@ def command(
 
 
 def _proofs(variant: str, weights: str, dtype: str, prompts: int) -> Iterator[Proof]:
-    """One proof for each variant, kind of weights and dtype. Raises UserError."""
+    """One proof for each variant, kind of weights and dtype; no prompts mean a full context.
+
+    Raises UserError.
+    """
     from reference_engine.probe import DTYPES, VARIANTS, export_probe
-    from reference_engine.probe.proof import WEIGHTS, proof_prompts, prove
+    from reference_engine.probe.proof import WEIGHTS, context_prompt, proof_prompts, prove
 
     variants = _several(variant, tuple(VARIANTS), "probe variant")
     dtypes = _several(dtype, DTYPES, "dtype")
@@ -92,7 +99,7 @@ def _proofs(variant: str, weights: str, dtype: str, prompts: int) -> Iterator[Pr
         config = VARIANTS[name]
         with tempfile.TemporaryDirectory() as folder:
             export_probe(config, folder, kind)
-            asked = proof_prompts(config, prompts)
+            asked = proof_prompts(config, prompts) if prompts else [context_prompt(config)]
             yield prove(config, folder, kind, asked, rounded_to=rounded)
 
 

@@ -72,6 +72,13 @@ def proof_prompts(config: ProbeConfig, count: int, seed: int = 0) -> list[list[i
     return prompts
 
 
+def context_prompt(config: ProbeConfig, answer_tokens: int = 24, seed: int = 0) -> list[int]:
+    """A prompt that fills the context of ``config`` but for an answer of ``answer_tokens``."""
+    rng = random.Random(seed)
+    tokens = config.max_context_tokens - answer_tokens
+    return [BOS_ID] + [rng.randrange(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) for _ in range(tokens - 1)]
+
+
 def _one_sided(config: ProbeConfig, token_id: int, tokens: int) -> list[int]:
     """One token for the first half, then its opposite in every sign bit: all sums end near 0."""
     signs = vocabulary(config).signs

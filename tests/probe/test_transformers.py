@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from reference_engine.probe import VARIANTS, Rule
-from reference_engine.probe.proof import Proof, proof_prompts, prove
+from reference_engine.probe.proof import Proof, context_prompt, proof_prompts, prove
 from tests.probe.conftest import Exported
 
 DTYPES = ["float32", "bfloat16", "float16"]
@@ -56,13 +56,21 @@ def test_two_hundred_ragged_prompts_are_token_exact(
     assert_holds(proof)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_prompt_near_the_context_limit_is_token_exact(dtype: str, exported: Exported) -> None:
-    config = VARIANTS["plain"]
-    prompts = [p for p in proof_prompts(config, 24) if len(p) == 1500]
-    whole = (prompts[0] + prompts[0][1:] + prompts[0][1:])[: config.max_context_tokens - 24]
-    assert_holds(prove(config, exported("plain", dtype), dtype, [whole], answer_tokens=16))
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "plain" else pytest.mark.nightly)
+        for name in VARIANTS
+    ],
+)
+def test_a_prompt_that_fills_the_stated_context_is_token_exact(
+    variant: str, dtype: str, exported: Exported
+) -> None:
+    config = VARIANTS[variant]
+    whole = context_prompt(config, 16)
+    assert len(whole) + 16 == config.max_context_tokens
+    assert_holds(prove(config, exported(variant, dtype), dtype, [whole], answer_tokens=16))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
