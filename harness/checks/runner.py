@@ -22,6 +22,7 @@ from harness.checks.assertions import PropertyBroken
 from harness.checks.context import CheckContext
 from harness.checks.draws import Draws, HypothesisDraws, RecordedDraws
 from harness.checks.example import NotApplicable, Tally
+from harness.checks.readout import add_readout
 from harness.checks.registry import Check
 from harness.checks.session import Session
 from harness.oracles.flips import CalmRate, FlipTest
@@ -145,6 +146,7 @@ def run_check(check: Check, session: Session, call: Call) -> CheckResult:
         result.verdict, result.reason = Verdict.FAIL, search.smallest.detail
         result.failures = [search.smallest]
         search.explained()
+        call(add_readout(search.smallest, session))
     elif search.accusation is not None:
         result.verdict, result.reason = Verdict.FAIL, search.accusation
     elif result.verdict is Verdict.PASS:

@@ -10,7 +10,6 @@ and are told apart where that is more than the error. Otherwise both are named.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +20,7 @@ from reference_engine.probe.rule import Rule
 from reference_engine.probe.vocabulary import vocabulary
 
 _RELATIVE_ERROR: Final = 1 / 64  # of a bfloat16 logit, after four roundings
-_ABSOLUTE_ERROR: Final = 2e-5 / SUM_GAIN  # of a float32 log-probability near -100
+_ABSOLUTE_ERROR: Final = 1e-5  # of a mean: a float32 log-probability near -100, four times over
 _SHIFTS: Final = (1, -1, 16, -16)
 _LEAST_TAPS: Final = 6
 
@@ -102,65 +101,68 @@ def in_words(config: ProbeConfig, ids: Sequence[int], readings: Sequence[Reading
 
     ``ids`` are the prompt and what the server answered: the context that its layers should see.
     """
-    found: dict[str, dict[int, list[int]]] = {}
-    judged: Counter[int] = Counter()
+    found: dict[str, list[tuple[Reading, str]]] = {}
     for reading in readings:
-        sentence = _sums_in_words(config, ids, reading)
-        judged[reading.level] += bool(reading.means)
-        if sentence:
-            positions = found.setdefault(sentence, {}).setdefault(reading.level, [])
-            positions.append(reading.position)
+        slip = _slip(config, ids, reading)
+        if slip:
+            found.setdefault(slip[0], []).append((reading, slip[1]))
+    read = {reading.level for reading in readings if reading.means}
     sentences = []
-    levels_judged = {level for level, count in judged.items() if count}
-    for sentence, by_level in sorted(
-        found.items(), key=lambda row: -sum(map(len, row[1].values()))
-    ):
-        first = min(min(positions) for positions in by_level.values())
-        whole = len(by_level) > 1 and by_level.keys() == levels_judged
-        who = (
-            "every layer read"
-            if whole
-            else ("layer " if len(by_level) == 1 else "layers ")
-            + ", ".join(str(level) for level in sorted(by_level))
-        )
-        sentences.append(f"{who} {sentence} (seen from position {first} on)")
+    for what, seen in sorted(found.items(), key=lambda row: -len(row[1])):
+        levels = sorted({reading.level for reading, _ in seen})
+        named = ("layer " if len(levels) == 1 else "layers ") + ", ".join(map(str, levels))
+        who = "every layer that was read" if len(levels) > 1 and set(levels) == read else named
+        values = {value for _, value in seen}
+        value = values.pop() if len(values) == 1 else ", of a value that changes"
+        first = min(reading.position for reading, _ in seen)
+        sentences.append(f"{who} {what}{value} (seen from position {first} on)")
     shifted = _taps_in_words(config, ids, readings)
-    return ([shifted] if shifted else []) + sentences[:4]
+    return ([shifted] if shifted else []) + sentences[:3]
 
 
-def _sums_in_words(config: ProbeConfig, ids: Sequence[int], reading: Reading) -> str | None:
-    """What could have made these means; None where they are right or cannot be read."""
+def _slip(config: ProbeConfig, ids: Sequence[int], reading: Reading) -> tuple[str, str] | None:
+    """What could have made these means, and a value; None where they are right or unreadable."""
     sums, n = right_sums(config, ids, reading.position, reading.level)
     means = reading.means
     if not means or _fits(means, sums, n):
         return None
-    newest = codes(config, ids[reading.position])
-    bos = codes(config, BOS_ID)
     if all(value == 0 for value in means.values()):
-        return "saw nothing: an empty slot took its attention"
+        return "saw nothing: an empty slot took its attention", ""
+    if _fits(means, sums, n + 1):
+        return "attended an empty slot besides its tokens", ""
+    newest = codes(config, ids[reading.position])
     if n > 1 and _fits(means, [s - c for s, c in zip(sums, newest, strict=True)], n - 1):
-        return "did not see the newest token"
-    if n == reading.position + 1 and _fits(
-        means, [s - c for s, c in zip(sums, bos, strict=True)], n - 1
-    ):
-        return "did not see BOS"
+        return "did not see the newest token", ""
+    without_bos = [s - c for s, c in zip(sums, codes(config, BOS_ID), strict=True)]
+    if n == reading.position + 1 and _fits(means, without_bos, n - 1):
+        return "did not see BOS", ""
+    return _one_token_in_words(means, sums, n) or _off_in_words(means, sums, n)
+
+
+def _one_token_in_words(
+    means: Mapping[int, float], sums: Sequence[float], n: int
+) -> tuple[str, str] | None:
+    """One token too many or too few, or either where the error leaves it open."""
     options = []
     for change, verb in ((1, "too many"), (-1, "too few")):
         token = _one_token(means, sums, n, change)
         if token is not None:
             error, signs = token
-            value = ", ".join(f"{s:+d}" for s in signs)
-            options.append((error, f"attended one token {verb}, of value ({value})"))
+            options.append((error, verb, "(" + ", ".join(f"{s:+d}" for s in signs) + ")"))
     options.sort()
+    if not options:
+        return None
     if len(options) == 2 and options[1][0] > 20 * options[0][0] + 4 * _ABSOLUTE_ERROR:
         options.pop()
-    if options:
-        return ", or ".join(sentence for _, sentence in options)
-    deltas = {k: means[k] * n - sums[k] for k in sorted(means)}
-    if all(abs(delta) < 0.3 + _RELATIVE_ERROR * n for delta in deltas.values()):
-        return None
-    shown = ", ".join(f"{value:+.1f}" for value in deltas.values())
-    return f"saw other tokens than it should: its sums are off by about ({shown})"
+    verbs = ", or one ".join(verb for _, verb, _ in options)
+    value = ", or ".join(value for _, _, value in options)
+    return f"attended one token {verbs}", f", of value {value}"
+
+
+def _off_in_words(means: Mapping[int, float], sums: Sequence[float], n: int) -> tuple[str, str]:
+    """By how much the sums are off, where no single token explains it."""
+    off = ", ".join(f"{mean * n - sums[k]:+.1f}" for k, mean in sorted(means.items()))
+    return "saw other tokens than it should", f": its sums are off by about ({off})"
 
 
 def _fits(means: Mapping[int, float], sums: Sequence[float], n: int) -> bool:
