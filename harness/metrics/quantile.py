@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from harness.metrics.binomial import at_most
+
 CONFIDENCE: Final = 0.95
 
 
@@ -46,10 +48,8 @@ def _bound_ranks(n: int, q: float, confidence: float) -> tuple[int, int]:
     """Ranks (from 1) of the largest lower and the smallest upper bound."""
     # With B ~ Binomial(n, q) samples below the quantile, sample k bounds it from above if
     # P(B < k) >= confidence, and from below if P(B >= k) >= confidence.
-    from scipy.special import bdtr
-
-    high = _first(lambda k: float(bdtr(k - 1, n, q)) >= confidence, 1, n)
-    low = _first(lambda k: 1.0 - float(bdtr(k - 1, n, q)) < confidence, 1, n + 1) - 1
+    high = _first(lambda k: at_most(k - 1, n, q) >= confidence, 1, n)
+    low = _first(lambda k: 1.0 - at_most(k - 1, n, q) < confidence, 1, n + 1) - 1
     return max(low, 1), min(high, n)
 
 
