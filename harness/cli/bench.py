@@ -57,12 +57,9 @@ def command(
     """
     try:
         load: Load = RecipeLoad(_recipe(preset, requests, concurrency, rate))
-        if trace is not None:
-            scaled = read_trace(trace, requests).scaled(time=time_scale, length=length_scale)
-            load = TraceLoad(scaled, trace)
-        plan = BenchPlan(url or "", load, seed, model, api_key, prompts, warmup=warmup, out=out)
+        load = _or_trace(load, trace, requests, time_scale, length_scale)
         plan = replace(
-            plan,
+            BenchPlan(url or "", load, seed, model, api_key, prompts, warmup=warmup, out=out),
             objectives=tuple(Slo.parse(text) for text in slo or ()),
             extra_params=dict(_parameter(text) for text in param or ()),
             workers=WorkerPlan.parse(workers),
@@ -112,6 +109,15 @@ def _show(outcome: BenchOutcome, as_json: bool) -> None:
         print(json.dumps(outcome.to_json(), indent=1))
     else:
         print_outcome(outcome)
+
+
+def _or_trace(
+    load: Load, file: Path | None, requests: int | None, time_scale: float, length_scale: float
+) -> Load:
+    """The trace in ``file`` if one is named, else ``load``."""
+    if file is None:
+        return load
+    return TraceLoad(read_trace(file, requests).scaled(time=time_scale, length=length_scale), file)
 
 
 def _recipe(
