@@ -97,7 +97,7 @@ def _run(plan: BenchPlan, as_json: bool) -> None:
         raise
     _show(outcome, as_json)
     if outcome.complete == 0:
-        raise UserError(f"no request succeeded: {outcome.first_error}")
+        raise UserError(outcome.nothing)
     if not outcome.health.valid or outcome.failed:
         sys.exit(ExitStatus.FAILED)
 

@@ -10,6 +10,7 @@ import typer
 Url = Annotated[
     str | None, typer.Argument(help="Base URL of the server, e.g. http://127.0.0.1:8000")
 ]
+GivenUrl = Annotated[str, typer.Argument(help="Base URL of the server, e.g. http://127.0.0.1:8000")]
 Launch = Annotated[
     str | None,
     typer.Option(help="Start this recipe, measure it, stop it; `isobatch launch --list`."),

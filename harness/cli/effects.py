@@ -12,7 +12,7 @@ from harness.cli.errors import UserError
 
 
 def command(
-    url: option.Url,
+    url: option.GivenUrl,
     preset: option.Preset = "ragged",
     long_prompt: Annotated[
         int, typer.Option(min=1, help="Tokens of the long prompts sent beside running streams.")

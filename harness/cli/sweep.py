@@ -15,7 +15,7 @@ from harness.load.sweep import Ladder, Point
 
 
 def command(
-    url: option.Url,
+    url: option.GivenUrl,
     preset: option.Preset = "ragged",
     most_streams: Annotated[int, typer.Option(min=1, help="Go no higher than this.")] = 256,
     most_points: Annotated[int, typer.Option(min=1, help="Measure no more points.")] = 12,

@@ -65,6 +65,11 @@ class BenchOutcome:
     first_error: str | None
     page: Path | None = None
 
+    @property
+    def nothing(self) -> str:
+        """The sentence for a run without a single whole answer."""
+        return f"no request succeeded: {self.first_error or 'all were cancelled'}"
+
     def to_json(self) -> dict[str, Any]:
         """For machines; the run folder has more."""
         return {
@@ -125,6 +130,8 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         outcome = _write(folder, plan, model, workload, measured)
         if measured.interrupted:
             raise BenchInterrupted(outcome)
+        if outcome.complete == 0:
+            folder.in_vain(outcome.nothing)
     if plan.page and measured.requests:
         from harness.report.page import write_run_page
 

@@ -52,6 +52,7 @@ class RunFolder:
         self.document = document
         self._row_files: dict[str, RowFile] = {}
         self._t_start_s = time.monotonic()
+        self._in_vain: str | None = None
 
     @classmethod
     def create(cls, parent: Path, *, kind: str, command: Sequence[str]) -> Self:
@@ -135,6 +136,10 @@ class RunFolder:
         self.document["raw"] = [file.reference() for file in self._row_files.values()]
         self.write_file(RESULT_FILE, encode(self.document))
 
+    def in_vain(self, sentence: str) -> None:
+        """The run goes to its end but measured nothing: it will not be recorded as complete."""
+        self._in_vain = sentence
+
     def finish(self, status: Status, error: str | None = None) -> None:
         """Close the row files and write the last document."""
         for file in self._row_files.values():
@@ -155,7 +160,7 @@ class RunFolder:
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            self.finish("complete")
+            self.finish("crashed" if self._in_vain else "complete", self._in_vain)
             return
         status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "crashed"
         try:

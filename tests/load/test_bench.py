@@ -181,6 +181,9 @@ def test_failures_are_counted_by_class_and_the_status_says_so(
     assert "server-error" in err
     [failed] = [r for r in json.loads(out)["metrics"] if r["id"] == "requests.failed"]
     assert (failed["value"], failed["note"]) == (4, "4 server-error")
+    result = json.loads((Path(json.loads(out)["folder"]) / "result.json").read_text())
+    assert result["status"] == "crashed", "a run that measured nothing is not complete"
+    assert result["error"].startswith("no request succeeded: server-error")
 
 
 @pytest.mark.parametrize(
