@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from harness.checks.capabilities import Capability
 from harness.oracles.probe import ProbeOracle
 from reference_engine.probe import ProbeConfig, vocabulary
-from reference_engine.probe.readout import in_words, read_answer
+from reference_engine.probe.readout import Reading, in_words, read_answer
 
 if TYPE_CHECKING:
     from harness.checks.session import Session
@@ -67,20 +67,29 @@ def layer_words(
     oracle: ProbeOracle, request: WorkloadRequest, answer: RequestTranscript
 ) -> list[str]:
     """What the top logprobs of an answer say about its layers; empty where they say nothing."""
-    tops = [
-        _by_id(oracle.config, top)
-        for chunk in answer.first.chunks
-        for top in chunk.top_logprobs or ()
-    ]
-    if not tops or not all(tops):
-        return []
-    prompt = oracle.prompt_ids(request)
+    tops = _tops(oracle.config, answer)
     # What was chosen at temperature 0, also where the server tells no ids; the last is not read.
-    ids = [*prompt, *(max(top, key=lambda i: top[i]) for top in tops[:-1])]
+    chosen = [max(top, key=lambda i: top[i]) for top in tops[:-1] if top]
+    ids = [*oracle.prompt_ids(request), *chosen]
     try:
-        return in_words(oracle.config, ids, read_answer(oracle.config, len(prompt), tops))
+        return in_words(oracle.config, ids, readings_of(oracle, request, answer))
     except ValueError:  # the answer holds a BOS: no context of a probe
         return []
+
+
+def readings_of(
+    oracle: ProbeOracle, request: WorkloadRequest, answer: RequestTranscript
+) -> list[Reading]:
+    """What the top logprobs of an answer show; empty where a token has none."""
+    tops = _tops(oracle.config, answer)
+    if not all(tops):
+        return []
+    return read_answer(oracle.config, len(oracle.prompt_ids(request)), tops)
+
+
+def _tops(config: ProbeConfig, answer: RequestTranscript) -> list[dict[int, float]]:
+    chunks = answer.first.chunks
+    return [_by_id(config, top) for chunk in chunks for top in chunk.top_logprobs or ()]
 
 
 def _by_id(config: ProbeConfig, top: Mapping[str, float]) -> dict[int, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli import probe_proof, probe_sensitivity
+from harness.cli import probe_proof, probe_readout, probe_sensitivity
 from harness.cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def expect(
 
 app.command("sensitivity")(probe_sensitivity.command)
 app.command("prove")(probe_proof.command)
+app.command("readout")(probe_readout.command)
 
 
 def _variant(name: str) -> ProbeConfig:

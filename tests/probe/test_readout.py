@@ -84,8 +84,16 @@ def test_too_few_alternatives_and_dice_give_no_reading() -> None:
     assert read_gauges(VARIANTS["dice"], 3, {zero_id(CONFIG): -96.0}) == []
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("variant", ["eos", "window", "wide"])
+@pytest.mark.parametrize(
+    ("variant", "dtype"),
+    [("eos", "float32"), ("eos", "bfloat16"), ("window", "float32")]
+    + [
+        pytest.param(variant, dtype, marks=pytest.mark.slow)
+        for variant in VARIANTS
+        if variant != "dice"
+        for dtype in ("float32", "bfloat16", "float16")
+    ],
+)
 def test_a_healthy_model_shows_the_rule_in_every_layer(
     variant: str, dtype: str, exported: Exported
 ) -> None:
