@@ -91,30 +91,37 @@ async def assert_odds(
             prompt = ctx.prompt(5 + row, f"{content}/{number}/{row}")
             if said and prompt.ids is not None:
                 prompt = Prompt((*prompt.ids, *said), None)
-            params = {"temperature": 1.0, **case}
-            rows.append((ctx.ask(f"case{number}-{row}", prompt, TOKENS, **params), params))
+            wanted: dict[str, Any] = {"temperature": 1.0, **case}
+            rows.append((ctx.ask(f"case{number}-{row}", prompt, TOKENS, **wanted), wanted))
     run = await ctx.run(*[request for request, _ in rows])
     ctx.evidence_of_overlap(run)
     assert_complete(*run.answers)
-    for number, _case in enumerate(cases):
-        by_odds: list[float] = []
-        by_age: list[float] = []
+    for number, chosen in enumerate(cases):
+        draws: list[tuple[float, float]] = []
         for request, params in rows:
             if request.key.startswith(f"case{number}-"):
                 given = run[request.key].first.token_ids or ()
-                for first, second in judged_draws(config, request, params, given):
-                    by_odds.append(first)
-                    by_age.append(second)
-        ctx.evidence("draws", len(by_odds))
-        chance = 2 * min(map(chi_square_chance, (by_odds, by_age))) if by_odds else 1.0
-        assert_that(
-            chance >= FALSE_ALARM_RATE,
-            f"{len(by_odds)} draws with {dict(cases[number])} do not have the odds that these "
-            f"parameters give (chi-square, chance {chance:.1e})",
-            request_key=f"case{number}-0",
-            expected=f"a chance of at least {FALSE_ALARM_RATE:g}",
-            actual=chance,
-        )
+                draws += judged_draws(config, request, params, given)
+        assert_fair(ctx, draws, dict(chosen), f"case{number}-0")
+
+
+def assert_fair(
+    ctx: CheckContext, draws: Sequence[tuple[float, float]], params: Mapping[str, Any], key: str
+) -> None:
+    """The draws lie where draws with these odds lie, in both orders."""
+    __tracebackhide__ = True
+    ctx.evidence("draws", len(draws))
+    if not draws:
+        return
+    chance = 2 * min(chi_square_chance(places) for places in zip(*draws, strict=True))
+    assert_that(
+        chance >= FALSE_ALARM_RATE,
+        f"{len(draws)} draws with {params} do not have the odds that these parameters give "
+        f"(chi-square, chance {chance:.1e})",
+        request_key=key,
+        expected=f"a chance of at least {FALSE_ALARM_RATE:g}",
+        actual=chance,
+    )
 
 
 def judged_draws(
@@ -248,3 +255,28 @@ async def bias_odds(ctx: CheckContext) -> None:
     up = {str(token_id): 2.0 for token_id in outputs[::4]}
     down = {str(token_id): -3.0 for token_id in outputs[1::3]}
     await assert_odds(ctx, {"logit_bias": up}, {}, {"logit_bias": down})
+
+
+@check(
+    "SMP-20",
+    "Each choice of a sampled request goes on from its own tokens, and not from another choice's",
+    answers=["vllm#16863", "MinivLLM#98", "vllm#14280"],
+    needs=(*_NEEDS, Capability.N),
+    shows=_SHOWS,
+    cost=0.2,
+)
+async def choices_go_their_own_way(ctx: CheckContext) -> None:
+    config = dice_config(ctx)
+    content = ctx.draw(contents(), "content")
+    params: dict[str, Any] = {"temperature": 1.0}
+    crowd = [
+        ctx.ask(f"r{i}", ctx.prompt(5 + 7 * i, f"{content}/{i}"), TOKENS // 2, n=3, **params)
+        for i in range(ROWS)
+    ]
+    run = await ctx.run(*crowd)
+    assert_complete(*run.answers)
+    draws: list[tuple[float, float]] = []
+    for request in crowd:
+        for _, choice in sorted(run[request.key].choices.items()):
+            draws += judged_draws(config, request, params, choice.token_ids or ())
+    assert_fair(ctx, draws, params | {"n": 3}, "r0")

@@ -46,12 +46,13 @@ HEALTHY: Final = (DEFAULT, SMALL_POOL)
 
 # The servers in which a feature is at work, by a word of the root cause; else the two commonest.
 _SERVERS: Final[Mapping[str, tuple[Setting, ...]]] = {
-    "prefix cache": (DEFAULT, SMALL_POOL),
+    "prefix cache": (SMALL_POOL, KNOWN_ODDS, DEFAULT),
     "sliding window": (WINDOW, ALL_WINDOWED),
     "preemption": (SMALL_POOL,),
     "padding": (DEFAULT, PADDED_STEPS, SMALL_POOL),
     "stop strings": (DEFAULT, SPLIT_CHARACTERS),
     "technique": (DEFAULT,),
+    "n > 1": (DEFAULT, KNOWN_ODDS),
     "wrong row": (DEFAULT, KNOWN_ODDS),
     "parameters": (DEFAULT, KNOWN_ODDS),
     "seeds": (DEFAULT, KNOWN_ODDS),
