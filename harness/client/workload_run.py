@@ -21,6 +21,12 @@ BACKLOG_PIECES: Final = 2_000_000
 PREPARED: Final = 1024
 """Requests encoded before the run begins; later ones are encoded one ahead, while waiting."""
 
+SAMPLE_EVERY_S: Final = 0.5
+"""How often one short answer is parsed as it ends, so that live progress has gaps to show."""
+
+SAMPLE_PIECES: Final = 256
+"""Pieces of such an answer at most: well under a millisecond of parsing."""
+
 
 class WorkloadRun:
     """One run. Requests are sent when due; one that waits for tokens of another, after those.
@@ -42,7 +48,8 @@ class WorkloadRun:
         on_drained: Callable[[], None] | None = None,
         start_at_s: float | None = None,
     ) -> None:
-        """``on_end`` is told of each request that ended, before its backlog is parsed;
+        """``on_end`` is told of each request that ended, before its backlog is parsed but for a
+        sample of `SAMPLE_EVERY_S`;
         ``on_drained`` when all have ended and only parsing is left. ``start_at_s`` is when to
         begin on the clock; None: when everything is prepared.
         """
@@ -59,6 +66,7 @@ class WorkloadRun:
         self._active: dict[str, RequestRun] = {}
         self._unsettled: list[RequestRun] = []
         self._unsettled_pieces = 0
+        self._sampled_s = 0.0
         self._token_waiters: dict[str, list[tuple[int, asyncio.Event]]] = defaultdict(list)
         self._ended_events = {
             r.after_end: asyncio.Event() for r in workload.requests if r.after_end
@@ -181,12 +189,24 @@ class WorkloadRun:
             event.set()
         if key in self._ended_events:
             self._ended_events[key].set()
-        self._unsettled.append(run)
-        self._unsettled_pieces += run.backlog_pieces
+        if self._is_sample(run):
+            run.settle()
+        else:
+            self._unsettled.append(run)
+            self._unsettled_pieces += run.backlog_pieces
         if self._on_end is not None:
             self._on_end(run.transcript)
         if self._unsettled_pieces > BACKLOG_PIECES:
             self._settle()
+
+    def _is_sample(self, run: RequestRun) -> bool:
+        if self._on_end is None or not 0 < run.backlog_pieces <= SAMPLE_PIECES:
+            return False
+        t_s = now()
+        due = t_s - self._sampled_s >= SAMPLE_EVERY_S
+        if due:
+            self._sampled_s = t_s
+        return due
 
     def _settle(self) -> None:
         for run in self._unsettled:
