@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help venv demo test test-all nightly external bench lint format clean
+.PHONY: help venv demo test test-all nightly external bench gpu lint format clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -43,6 +43,10 @@ external: venv  ## install servers that others wrote and check them (5 GB, 40 mi
 
 bench: venv     ## benchmarks (ratios are what counts; times depend on the machine)
 	$(BIN)/pytest -q tests/benchmarks --benchmark-enable --benchmark-only -p no:cacheprovider
+
+gpu: venv       ## on a machine with a CUDA device: the contract, then speed (MODEL=folder OUT=folder)
+	$(BIN)/pytest -q -m gpu tests/gpu
+	$(BIN)/python -m tests.benchmarks.engine_speed.gpu --model $(MODEL) --out $(OUT)
 
 lint: venv      ## lint and types only
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
