@@ -7,13 +7,15 @@ the smallest one that fails.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 FORMAT = "isobatch.workload/1"
+_PROMPTS = ("prompt_ids", "prompt_text", "messages")
 _DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("params", {}),
     ("stream", True),
@@ -96,7 +98,7 @@ class Workload:
         """The JSON document, without the fields that hold their default."""
         rows = []
         for request in self.requests:
-            row = {k: v for k, v in asdict(request).items() if v is not None}
+            row = {k: v for k, v in _fields(request).items() if v is not None}
             for name, default in _DEFAULTS:
                 if row[name] == default:
                     del row[name]
@@ -136,6 +138,13 @@ class Workload:
         """A digest of the JSON form, the same on every machine."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _fields(request: WorkloadRequest) -> dict[str, Any]:
+    """As `asdict`, which would copy every id of every prompt by itself, several times a run."""
+    without_prompt = asdict(replace(request, prompt_ids=(), prompt_text=None, messages=None))
+    prompt = (request.prompt_ids, request.prompt_text, copy.deepcopy(request.messages))
+    return {**without_prompt, **dict(zip(_PROMPTS, prompt, strict=True))}
 
 
 def _request_from_json(row: Mapping[str, Any]) -> WorkloadRequest:
