@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from reference_engine.engine import Engine, EngineConfig
 from reference_engine.model import LoadedModel
 from reference_engine.request import Completion, FinishReason, Request, SamplingParams, TokenEvent
 from reference_engine.solo import solo
-from tests.engine.families import exact
+from tests.engine.families import FAMILIES, exact
 from tests.engine.tiny import VOCAB, collect, tiny_llama, tiny_model
 
 EDGES = st.sampled_from([1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 70])
 PAGE_SIZES = (1, 8, 16, 32, 64, 256)
+ALL_FAMILIES = ("grouped-llama", *FAMILIES)
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,12 @@ class Run:
     """A ragged workload, the engine it runs on, when requests arrive and when one is cancelled.
 
     ``gaps``: steps before each arrival. ``cancel``: after this many steps of the last arrival the
-    first request is cancelled; None: nobody is.
+    first request is cancelled; None: nobody is. ``threads``: what the engine computes with; `solo`
+    always has one.
     """
 
     family: str
+    threads: int
     config: EngineConfig
     requests: tuple[Request, ...]
     gaps: tuple[int, ...]
@@ -73,7 +77,7 @@ def requests(draw: st.DrawFn, index: int) -> Request:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn, family: str) -> Run:
     chosen = tuple(draw(requests(index)) for index in range(draw(st.integers(1, 5))))
     page_size = draw(st.sampled_from(PAGE_SIZES))
     longest = max(len(r.prompt_ids) + r.params.max_tokens - 1 for r in chosen)
@@ -86,15 +90,24 @@ def runs(draw: st.DrawFn) -> Run:
         poison_freed_pages=True,
     )
     gaps = tuple(draw(st.lists(st.integers(0, 4), min_size=len(chosen), max_size=len(chosen))))
-    family = draw(st.sampled_from(["llama", "llama", "mistral-window", "gemma2"]))
-    return Run(family, config, chosen, gaps, draw(st.sampled_from([None, None, 0, 3])))
+    threads = draw(st.sampled_from([1, 1, 1, 2]))
+    return Run(family, threads, config, chosen, gaps, draw(st.sampled_from([None, None, 0, 3])))
 
 
 def model_of(family: str) -> LoadedModel:
-    return tiny_model() if family == "llama" else exact(family)
+    return tiny_model() if family == "grouped-llama" else exact(family)
 
 
 def execute(run: Run) -> tuple[Engine, list[TokenEvent]]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(run.threads)
+    try:
+        return serve(run)
+    finally:
+        torch.set_num_threads(before)
+
+
+def serve(run: Run) -> tuple[Engine, list[TokenEvent]]:
     engine = Engine(model_of(run.family), run.config)
     events: list[TokenEvent] = []
     for request, gap in zip(run.requests, run.gaps, strict=True):
@@ -122,34 +135,59 @@ def assert_is_solo(got: Completion, expected: Completion) -> None:
     assert got == expected, f"{got.request_id} choice {got.choice} differs"
 
 
+def assert_exact(run: Run) -> Counter[str]:
+    """Hold every answer of the run to `solo`; returns what happened in it."""
+    engine, events = execute(run)
+    answers = collect(events)
+    for request in run.requests:
+        for expected in solo(model_of(run.family), request):
+            assert_is_solo(answers[request.request_id, expected.choice], expected)
+    stats = engine.stats()
+    assert stats.pages_used == 0, f"{stats.pages_used} pages are still held"
+    assert stats.pages_free + stats.pages_cached == stats.pages_total
+    return Counter(
+        examples=1,
+        preemptions=stats.preemptions_total,
+        hits=stats.prefix_hits_total,
+        evictions=stats.prefix_evictions_total,
+        cancels=stats.cancelled_total,
+        chunks=stats.prefill_chunks_total - stats.requests_total,
+        two_threads=run.threads - 1,
+    )
+
+
+def assert_happened(seen: Counter[str], where: str | None) -> None:
+    """The examples were not all easy; ``where`` is None when there were too few to ask."""
+    for what in ("preemptions", "hits", "evictions", "cancels", "chunks", "two_threads"):
+        assert where is None or seen[what] > 0, f"no {what} in the examples of {where}: {seen}"
+
+
+def checker(family: str, examples: int, happened: Counter[str]) -> Callable[[], None]:
+    """Holds so many drawn runs of a family to `solo` and adds up what happened in them."""
+
+    def check(run: Run) -> None:
+        happened.update(assert_exact(run))
+
+    test = settings(max_examples=examples)(given(run=runs(family))(check))
+    # Without it every family would be given the same runs by a profile that replays.
+    return seed(ALL_FAMILIES.index(family))(test) if settings.default.derandomize else test
+
+
 def test_engine_equals_solo_bit_for_bit() -> None:
     """Ids, logprobs, prompt logprobs and endings of every choice are those of `solo`.
 
     And the examples were not all easy: the counters say what happened in them.
     """
+    examples = -(-settings.default.max_examples // len(ALL_FAMILIES))
     happened: Counter[str] = Counter()
+    for family in ALL_FAMILIES:
+        on_family: Counter[str] = Counter()
 
-    @given(runs())
-    def check(run: Run) -> None:
-        engine, events = execute(run)
-        answers = collect(events)
-        for request in run.requests:
-            for expected in solo(model_of(run.family), request):
-                assert_is_solo(answers[request.request_id, expected.choice], expected)
-        stats = engine.stats()
-        assert stats.pages_used == 0, f"{stats.pages_used} pages are still held"
-        assert stats.pages_free + stats.pages_cached == stats.pages_total
-        happened.update(
-            preemptions=stats.preemptions_total,
-            hits=stats.prefix_hits_total,
-            evictions=stats.prefix_evictions_total,
-            cancels=stats.cancelled_total,
-            chunks=stats.prefill_chunks_total - stats.requests_total,
-        )
-
-    check()
-    for what in ("preemptions", "hits", "evictions", "cancels", "chunks"):
-        assert happened[what] > 0, f"no {what} in any example: {dict(happened)}"
+        checker(family, examples, on_family)()
+        print(family, dict(on_family))
+        assert_happened(on_family, family if examples >= 100 else None)
+        happened += on_family
+    assert_happened(happened, "every family")
 
 
 @pytest.mark.slow
