@@ -39,12 +39,10 @@ def gauges(config: ProbeConfig) -> Mapping[int, Gauge]:
     """The gauges by token id. Empty for a dice probe, whose logits are its answer."""
     if config.dice:
         return {}
-    wanted = [
-        Gauge(level, kind, index)
-        for level in range(config.layers)
-        for kind, count in (("sum", config.sums), ("tap", len(config.taps[level])))
-        for index in range(count)
-    ]
+    wanted: list[Gauge] = []
+    for level, taps in enumerate(config.taps):
+        wanted += [Gauge(level, "sum", k) for k in range(config.sums)]
+        wanted += [Gauge(level, "tap", h) for h in range(len(taps))]
     return dict(zip(_quiet_ids(config)[1:], wanted, strict=False))
 
 
