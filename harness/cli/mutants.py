@@ -17,32 +17,39 @@ if TYPE_CHECKING:
     from reference_engine.faults import Fault
 
 
+Faults = Annotated[
+    str, typer.Option(help="Names of faults, separated by commas, or `none`; default: all.")
+]
+Only = Annotated[str, typer.Option(help="Chapters or check ids, separated by commas.")]
+BudgetName = Annotated[
+    str, typer.Option(help="quick, standard or exhaustive; the smaller ones are tried first.")
+]
+Healthy = Annotated[int, typer.Option(min=0, help="Runs of all checks against the healthy server.")]
+Seed = Annotated[int, typer.Option(help="Seed of the first healthy run and of the faults.")]
+Whole = Annotated[
+    bool, typer.Option("--whole", help="Run every check on every fault, not up to the first kill.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Skip what --out already holds: kills, healthy runs.")
+]
+FaultSeconds = Annotated[float, typer.Option(min=1, help="Most seconds for one fault.")]
+LimitSeconds = Annotated[
+    float, typer.Option(min=1, help="Begin nothing new after so many seconds.")
+]
+Out = Annotated[Path, typer.Option(help="Folder for matrix.json and matrix.html.")]
+
+
 def command(
-    faults: Annotated[
-        str, typer.Option(help="Names of faults, separated by commas, or `none`; default: all.")
-    ] = "",
-    only: Annotated[str, typer.Option(help="Chapters or check ids, separated by commas.")] = "",
-    budget: Annotated[
-        str, typer.Option(help="quick, standard or exhaustive; the smaller ones are tried first.")
-    ] = "standard",
-    healthy: Annotated[
-        int, typer.Option(min=0, help="Runs of all checks against the healthy server.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the first healthy run and of the faults.")] = 0,
-    whole: Annotated[
-        bool,
-        typer.Option("--whole", help="Run every check on every fault, not up to the first kill."),
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip what --out already holds: kills, healthy runs.")
-    ] = False,
-    fault_s: Annotated[float, typer.Option(min=1, help="Most seconds for one fault.")] = 600.0,
-    limit_s: Annotated[
-        float, typer.Option(min=1, help="Begin nothing new after so many seconds.")
-    ] = 86400.0,
-    out: Annotated[Path, typer.Option(help="Folder for matrix.json and matrix.html.")] = Path(
-        "runs/mutants"
-    ),
+    faults: Faults = "",
+    only: Only = "",
+    budget: BudgetName = "standard",
+    healthy: Healthy = 1,
+    seed: Seed = 0,
+    whole: Whole = False,
+    resume: Resume = False,
+    fault_s: FaultSeconds = 600.0,
+    limit_s: LimitSeconds = 86400.0,
+    out: Out = Path("runs/mutants"),
 ) -> None:
     """Run the suite over HTTP against our server with each fault in turn: the kill matrix.
 
@@ -61,16 +68,14 @@ def command(
     ensure_writable(out)
     names = list(BUDGETS)
     budgets = [BUDGETS[name] for name in names[: names.index(budget) + 1]]
-    record = MatrixRecord(out, checks, list(FAULTS))
+    record = MatrixRecord(out, selected(""), list(FAULTS))
+    _ensure_readable(record)
     ends_s = time.monotonic() + limit_s
-    try:
-        with tempfile.TemporaryDirectory(prefix="isobatch-mutants-") as scratch:
-            campaign = Campaign(checks, budgets, Path(scratch), seed, whole, fault_s)
-            _run_faults(campaign, chosen, record, resume, ends_s)
-            _run_healthy(campaign, healthy, record, resume, ends_s)
-        document = record.document()
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    with tempfile.TemporaryDirectory(prefix="isobatch-mutants-") as scratch:
+        campaign = Campaign(checks, budgets, Path(scratch), seed, whole, fault_s)
+        _run_faults(campaign, chosen, record, resume, ends_s)
+        _run_healthy(campaign, healthy, record, resume, ends_s)
+    document = record.document()
     print(
         f"{document['killed']} of {document['faults']} faults killed, "
         f"{len(document['false_alarms'])} false alarms in {len(document['healthy'])} healthy runs; "
@@ -78,6 +83,14 @@ def command(
     )
     if document["killed"] < document["faults"] or document["false_alarms"]:
         raise typer.Exit(ExitStatus.FAILED)
+
+
+def _ensure_readable(record: MatrixRecord) -> None:
+    """Raise UserError where --out holds another kind of matrix."""
+    try:
+        record.runs()
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def chosen_faults(names: str) -> list[Fault]:
