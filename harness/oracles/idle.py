@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.oracles.oracle import Expected, NotPredictable
 from harness.transcript import Ending, RequestTranscript
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class IdleAnswers:
-    """Solo answers by request. ``extra`` params are added where a request has none of its own."""
+    """Solo answers by request. ``extra`` numbers are the least that a request asks for."""
 
-    def __init__(self, asker: Asker, extra: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, asker: Asker, extra: Mapping[str, int] | None = None) -> None:
         self._asker = asker
         self._extra = dict(extra or {})
         self._answers: dict[str, RequestTranscript] = {}
@@ -28,8 +28,7 @@ class IdleAnswers:
             raise NotPredictable("a sampled answer without a seed")
         params = dict(request.params)
         for name, value in self._extra.items():
-            if params.get(name) is None:
-                params[name] = value
+            params[name] = max(value, params.get(name) or 0)
         solo = replace(
             request, key="alone", due_s=0.0, after=None, cancel_after_tokens=None,
             cancel_after_s=None, stream=True, params=params,

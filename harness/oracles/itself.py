@@ -56,7 +56,7 @@ class SelfOracle:
         self._words_per_token = words_per_token
         self.band = band
         self.calm = calm
-        self.extra_params: Mapping[str, Any] = {"logprobs": TOP} if logprobs else {}
+        self.extra_params: Mapping[str, int] = {"logprobs": TOP} if logprobs else {}
         self._idle = IdleAnswers(asker, self.extra_params)
         self._note = note
 
@@ -112,7 +112,7 @@ class SelfOracle:
         neighbours: Sequence[WorkloadRequest] = (),
     ) -> Judgement:
         """Equal to the solo answer, or parted from it at a tie, or diverged."""
-        return await self.compare(await self._idle.to(request), answer)
+        return self._compared(await self._idle.to(request), answer)
 
     async def compare(
         self,
@@ -120,7 +120,19 @@ class SelfOracle:
         second: RequestTranscript,
         request: WorkloadRequest | None = None,
     ) -> Judgement:
-        """Two answers to one request; ``first`` is the one whose logprobs decide."""
+        """Two answers to one request; ``first`` is the one whose logprobs decide.
+
+        Where it has too few of them, both are held to the idle answer, which has enough.
+        """
+        judgement = self._compared(first, second)
+        if judgement.agreement is not Agreement.DIVERGENCE or request is None:
+            return judgement
+        idle = await self._idle.to(request)
+        both = [self._compared(idle, answer) for answer in (first, second)]
+        wrong = [j for j in both if j.agreement is Agreement.DIVERGENCE]
+        return wrong[0] if wrong else both[-1]
+
+    def _compared(self, first: RequestTranscript, second: RequestTranscript) -> Judgement:
         judgement = compare_answers(first, second, self.band)
         if judgement is None:
             raise NotPredictable("answers differ, and without logprobs a tie cannot be told")

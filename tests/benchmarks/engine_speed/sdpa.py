@@ -15,6 +15,7 @@ class SdpaAttention:
 
     name = "sdpa"
     reads_hidden_keys = False
+    page_multiple = 1
 
     def plan(
         self, batch: RaggedBatch, window: int | None, group: int
