@@ -59,6 +59,8 @@ class RunRecord:
         )
         if self._facts:
             self.folder.set_server(**self._facts)
+        oracle = session.oracle
+        self.folder.set_oracle(oracle.name, oracle.description)
         self._table.opened(session)
 
     def _started(self, check: Check) -> None:

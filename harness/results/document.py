@@ -170,6 +170,7 @@ class ResultDocument(TypedDict):
     metrics: list[MetricRow]
     raw: list[RawFile]
     gate: NotRequired[GateSection]
+    oracle: NotRequired[dict[str, str]]
 
 
 @cache

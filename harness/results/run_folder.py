@@ -118,6 +118,11 @@ class RunFolder:
         self.document["client_health"] = health
         self.save()
 
+    def set_oracle(self, name: str, description: str) -> None:
+        """Record who knew the right answers and what that stands on, and save."""
+        self.document["oracle"] = {"name": name, "description": description}
+        self.save()
+
     def set_gate(self, gate: GateSection) -> None:
         """Record what a gate concluded, and save."""
         self.document["gate"] = gate

@@ -10,6 +10,7 @@ from harness.oracles.band import (
     Band,
     compare_answers,
     gap_at_first_difference,
+    noise,
 )
 from harness.oracles.oracle import Agreement
 from harness.transcript import ChoiceTranscript, Ending, RequestTranscript, TokenChunk
@@ -87,3 +88,21 @@ def test_the_band_has_a_floor_and_a_cap() -> None:
     assert Band(0.0, 0.0, 0, 12).granted == BAND_FLOOR
     assert Band(3.0, 5.0, 0, 12).granted == BAND_CAP
     assert BF16.granted == pytest.approx(0.12)
+
+
+def test_a_tie_is_told_by_text_where_the_other_answer_has_no_logprobs() -> None:
+    silent = RequestTranscript("r", Ending.COMPLETE, 0.0)
+    silent.choices[0] = ChoiceTranscript([TokenChunk(0.0, "adx")], ["length"])
+    judgement = compare_answers(ALONE, silent, BF16)
+    assert judgement is not None
+    assert judgement.agreement is Agreement.TIE_FLIP
+    assert judgement.gap == pytest.approx(0.02)
+    silent.choices[0] = ChoiceTranscript([TokenChunk(0.0, "bxx")], ["length"])
+    wrong = compare_answers(ALONE, silent, BF16)
+    assert wrong is not None
+    assert wrong.agreement is Agreement.DIVERGENCE
+
+
+def test_a_move_far_beyond_the_others_is_not_part_of_the_band() -> None:
+    assert noise([0.01, 0.02, 0.015, 3.0]) == 0.02
+    assert noise([]) == 0.0
