@@ -1,4 +1,4 @@
-"""Print a digest of everything the engine answers to a fixed workload, with so many threads.
+"""Print a digest of the answers of every family to a fixed workload, with so many threads.
 
 Run as ``python -m tests.engine.digest THREADS``: the digest is the same in every process.
 """
@@ -11,13 +11,21 @@ import sys
 import torch
 
 from reference_engine.engine import Engine, EngineConfig
+from reference_engine.model import LoadedModel
 from reference_engine.request import Request, SamplingParams
+from tests.engine.families import FAMILIES, exact
 from tests.engine.tiny import VOCAB, drain, tiny_model
 
 
 def main(threads: int) -> None:
     torch.set_num_threads(threads)
-    engine = Engine(tiny_model(), EngineConfig(page_size=8, num_pages=40, token_budget=24))
+    answers = [answers_of(model) for model in (tiny_model(), *map(exact, FAMILIES))]
+    print(hashlib.sha256(repr(answers).encode()).hexdigest())
+
+
+def answers_of(model: LoadedModel) -> list[object]:
+    """What the engine answers, in order of request."""
+    engine = Engine(model, EngineConfig(page_size=8, num_pages=40, token_budget=24))
     answers = drain(
         engine,
         [
@@ -29,7 +37,7 @@ def main(threads: int) -> None:
             for i in range(6)
         ],
     )
-    print(hashlib.sha256(repr(sorted(answers.items())).encode()).hexdigest())
+    return sorted(answers.items())
 
 
 if __name__ == "__main__":
