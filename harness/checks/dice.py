@@ -220,7 +220,7 @@ async def penalty_odds(ctx: CheckContext) -> None:
     outputs = outputs_of(config)
     # Between two tokens whose logits are alike (they differ in the lightest bit) the penalty alone
     # decides, so one that comes a token late shows at nearly every draw.
-    pair = {str(outputs[place << config.sign_bits]): 12.0 for place in (0, 1)}
+    pair = {str(outputs[place << config.sign_bits]): 90.0 for place in (0, 1)}
     await assert_odds(
         ctx,
         {"presence_penalty": 1.5},
