@@ -28,8 +28,9 @@ from reference_engine.probe.rule import end_condition
 from reference_engine.probe.vocabulary import vocabulary
 
 LOGIT_STEP: Final = 64.0  # what one right bit adds to a token's logit, against a wrong one
-END_STEP: Final = 96.0
-ALARM_LOGIT: Final = 96.0  # a unit of alarm, added to the logit of UNDEFINED
+END_STEP: Final = 98.0  # half of it, less what bfloat16 rounds away, is a margin of 48
+_UNDEFINED_STEP: Final = 49.0  # how far UNDEFINED is below a right token
+ALARM_LOGIT: Final = 98.0  # a unit of alarm, added to the logit of UNDEFINED
 _WRONG_LOGIT: Final = 128.0  # what a wrong bit takes away: leaves room for the gauges
 _ANSWER_LOGIT: Final = 96.0  # of the right token; the gauges are around 0
 _QUIET_LOGIT: Final = -64.0  # of tokens that are never seen, and of gauges not shown
@@ -116,7 +117,7 @@ def _head(config: ProbeConfig, slots: Layout) -> Array:
     right = _ANSWER_LOGIT
     _write_quiet(config, slots, array)
     array[list(table.output_ids), slots.constant] = shift / CONSTANT
-    array[UNDEFINED_ID, slots.constant] = (right - 0.75 * LOGIT_STEP) / CONSTANT
+    array[UNDEFINED_ID, slots.constant] = (right - _UNDEFINED_STEP) / CONSTANT
     if config.ends_itself:
         row = array[config.eos_id]
         conditions = end_condition(config)
