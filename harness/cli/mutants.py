@@ -110,9 +110,8 @@ def _run_faults(
     campaign: Campaign, faults: list[Fault], record: MatrixRecord, resume: bool, ends_s: float
 ) -> None:
     """Each fault in turn; what is found is on disk after each."""
-    budget = campaign.budgets[-1].name
     for fault in faults:
-        if time.monotonic() > ends_s or (resume and fault.name in record.judged(budget)):
+        if time.monotonic() > ends_s or (resume and fault.name in record.killed()):
             continue
         row = campaign.run(fault, lambda _line: None)
         record.add_row(row.to_json())

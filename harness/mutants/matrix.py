@@ -18,11 +18,13 @@ def matrix_document(
     rows: Sequence[dict[str, Any]],
     checks: Sequence[Check],
     healthy: Sequence[dict[str, Any]],
+    not_run: Sequence[str] = (),
     **facts: Any,
 ) -> dict[str, Any]:
     """All that was found. ``rows`` and ``healthy`` are documents of `attempt`'s classes.
 
-    ``facts`` (the tool's version) are added as they are.
+    ``not_run`` are the faults without a row yet; ``facts`` (the tool's version) are added as they
+    are.
     """
     killed = [row for row in rows if row["killed"]]
     detected = [r for row in rows if (r := row["requests_to_detection"]) is not None]
@@ -35,6 +37,7 @@ def matrix_document(
         "killed_by_own_chapter": sum(row["killed_by_own_chapter"] for row in rows),
         "survivors": [r["fault"] for r in rows if not r["killed"] and not r["errors"]],
         "not_judged": [r["fault"] for r in rows if r["errors"] and not r["killed"]],
+        "not_run": list(not_run),
         "never_executed": [r["fault"] for r in rows if not r["executed"]],
         "median_requests_to_detection": statistics.median(detected) if detected else None,
         "healthy_runs": dict(sorted(Counter(run["budget"] for run in healthy).items())),

@@ -27,16 +27,12 @@ class MatrixRecord:
     checks: Sequence[Check]
     order: Sequence[str]
 
-    def judged(self, budget: str) -> set[str]:
-        """The faults that were killed, or survived all that ``budget`` allows.
+    def killed(self) -> set[str]:
+        """The faults that were killed. A survivor may only have run out of time: it is tried again.
 
         Raises ValueError for another kind of file.
         """
-        return {
-            row["fault"]
-            for row in self._read()["rows"]
-            if row["killed"] or any(a["budget"] == budget for a in row["attempts"])
-        }
+        return {row["fault"] for row in self._read()["rows"] if row["killed"]}
 
     def runs(self) -> set[tuple[str, str, int]]:
         """Setting, budget and seed of the healthy runs that were made."""
@@ -77,7 +73,9 @@ class MatrixRecord:
     def _write(self, rows: list[dict[str, Any]], healthy: list[dict[str, Any]]) -> dict[str, Any]:
         from harness.results.environment import tool
 
-        document = matrix_document(rows, self.checks, healthy, tool=tool())
+        known = {row["fault"] for row in rows}
+        not_run = [name for name in self.order if name not in known]
+        document = matrix_document(rows, self.checks, healthy, not_run, tool=tool())
         text = json.dumps(document, indent=1) + "\n"
         write_atomically(self.folder / "matrix.json", text.encode())
         write_atomically(self.folder / "matrix.html", matrix_page(document).encode())
