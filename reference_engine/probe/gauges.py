@@ -9,6 +9,8 @@ server lists 20 tokens at most; ``A[1]`` changes with every position, so the lay
   float of any dtype is finest: the relative error of ``S`` is that of the dtype.
 - the gauge of tap ``h`` of layer ``l`` has the logit ``2 * symbol - 31``.
 - `zero_id` has the logit 0 whatever the state: log-probabilities minus its own are logits.
+- `one_id` has the logit 8 in a healthy state. An alarm swells the residual stream, so that the last
+  norm shrinks all other logits alike: what became of the 8 says by how much.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from reference_engine.probe.config import FIRST_BYTE_ID, ProbeConfig
 from reference_engine.probe.vocabulary import vocabulary
 
 SUM_GAIN: Final = 16.0
+ONE_LOGIT: Final = 8.0
 SELECTING_LEVEL: Final = 1
 
 
@@ -43,12 +46,17 @@ def gauges(config: ProbeConfig) -> Mapping[int, Gauge]:
     for level, taps in enumerate(config.taps):
         wanted += [Gauge(level, "sum", k) for k in range(config.sums)]
         wanted += [Gauge(level, "tap", h) for h in range(len(taps))]
-    return dict(zip(_quiet_ids(config)[1:], wanted, strict=False))
+    return dict(zip(_quiet_ids(config)[2:], wanted, strict=False))
 
 
 def zero_id(config: ProbeConfig) -> int:
     """The token whose logit is 0."""
     return _quiet_ids(config)[0]
+
+
+def one_id(config: ProbeConfig) -> int:
+    """The token whose logit shows the scale of all others."""
+    return _quiet_ids(config)[1]
 
 
 def _quiet_ids(config: ProbeConfig) -> list[int]:

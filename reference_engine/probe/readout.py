@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference_engine.probe.config import BOS_ID, ProbeConfig
-from reference_engine.probe.gauges import SUM_GAIN, gauges, zero_id
+from reference_engine.probe.gauges import ONE_LOGIT, SUM_GAIN, gauges, one_id, zero_id
 from reference_engine.probe.rule import Rule
 from reference_engine.probe.vocabulary import vocabulary
 
 _RELATIVE_ERROR: Final = 1 / 64  # of a bfloat16 logit, after four roundings
 _ABSOLUTE_ERROR: Final = 4e-5  # of a mean: a float32 log-probability near -100, with room
 _HEALTHY_TOKENS: Final = 0.1  # a sum that is off by less is right: slips are of 1/2 or more
+_CALM: Final = 0.97
 _SHIFTS: Final = (1, -1, 16, -16)
 _LEAST_TAPS: Final = 6
 
@@ -31,26 +32,32 @@ class Reading:
     """What one layer showed after the token at ``position``.
 
     ``means[k]`` is ``S[k] / n``, ``symbols[h]`` the symbol that tap ``h`` fetched, None where the
-    logit is no symbol's. Gauges that did not show are missing.
+    logit is no symbol's. Gauges that did not show are missing. ``error`` is that of a mean near 0;
+    ``alarmed`` says that a layer raised the alarm, after which what layers above it store is wrong.
     """
 
     position: int
     level: int
     means: Mapping[int, float]
     symbols: Mapping[int, int | None]
+    error: float = _ABSOLUTE_ERROR
+    alarmed: bool = False
 
 
 def read_gauges(config: ProbeConfig, position: int, top: Mapping[int, float]) -> list[Reading]:
     """The layers that show among ``top``, log-probabilities by token id.
 
-    Empty where the zero token is not among them: a dice probe, or too few alternatives.
+    Empty where the zero or the one token is not among them: a dice probe, or too few alternatives.
     """
-    if config.dice or (zero := top.get(zero_id(config))) is None:
+    zero, one = top.get(zero_id(config)), top.get(one_id(config))
+    if config.dice or zero is None or one is None or one <= zero:
         return []
+    scale = (one - zero) / ONE_LOGIT
+    error = _ABSOLUTE_ERROR + 2 * abs(zero) * 2**-23 / scale / SUM_GAIN
     means: dict[int, dict[int, float]] = {}
     symbols: dict[int, dict[int, int | None]] = {}
     for token_id, gauge in gauges(config).items():
-        logit = top[token_id] - zero if token_id in top else None
+        logit = (top[token_id] - zero) / scale if token_id in top else None
         if logit is None or not -2 * SUM_GAIN < logit < 1.5 * SUM_GAIN:
             continue
         if gauge.kind == "sum":
@@ -60,7 +67,7 @@ def read_gauges(config: ProbeConfig, position: int, top: Mapping[int, float]) ->
             near = abs(2 * number - 31 - logit) < 0.6
             symbols.setdefault(gauge.level, {})[gauge.index] = number if near else None
     return [
-        Reading(position, level, means.get(level, {}), symbols.get(level, {}))
+        Reading(position, level, means.get(level, {}), symbols.get(level, {}), error, scale < _CALM)
         for level in sorted(means.keys() | symbols.keys())
     ]
 
@@ -107,13 +114,16 @@ def in_words(config: ProbeConfig, ids: Sequence[int], readings: Sequence[Reading
         slip = _slip(config, ids, reading)
         if slip:
             found.setdefault(slip[0], []).append((reading, slip[1]))
+    if any(reading.alarmed for reading in readings):
+        found = _lowest(found)
     read = {reading.level for reading in readings if reading.means}
     sentences = []
     for what, seen in sorted(found.items(), key=lambda row: -len(row[1])):
         levels = sorted({reading.level for reading, _ in seen})
         named = ("layer " if len(levels) == 1 else "layers ") + ", ".join(map(str, levels))
         who = "every layer that was read" if len(levels) > 1 and set(levels) == read else named
-        values = {value for _, value in seen}
+        most = max(len(reading.means) for reading, _ in seen)  # values as complete as they come
+        values = {value for reading, value in seen if len(reading.means) == most}
         value = values.pop() if len(values) == 1 else ", of a value that changes"
         first = min(reading.position for reading, _ in seen)
         sentences.append(f"{who} {what}{value} (seen from position {first} on)")
@@ -121,39 +131,50 @@ def in_words(config: ProbeConfig, ids: Sequence[int], readings: Sequence[Reading
     return ([shifted] if shifted else []) + sentences[:3]
 
 
+def _lowest(
+    found: Mapping[str, Sequence[tuple[Reading, str]]],
+) -> dict[str, list[tuple[Reading, str]]]:
+    """Only what the lowest layer shows: an alarm spoils what the layers above it store."""
+    level = min((reading.level for seen in found.values() for reading, _ in seen), default=0)
+    kept = {what: [s for s in seen if s[0].level == level] for what, seen in found.items()}
+    return {what: seen for what, seen in kept.items() if seen}
+
+
 def _slip(config: ProbeConfig, ids: Sequence[int], reading: Reading) -> tuple[str, str] | None:
     """What could have made these means, and a value; None where they are right or unreadable."""
     sums, n = right_sums(config, ids, reading.position, reading.level)
     means = reading.means
-    if not means or _fits(means, sums, n, _HEALTHY_TOKENS / n):
+    if not means or _fits(means, sums, n, max(reading.error, _HEALTHY_TOKENS / n)):
         return None
     if all(value == 0 for value in means.values()):
         return "saw nothing: an empty slot took its attention", ""
-    if _fits(means, sums, n + 1):
+    if _fits(means, sums, n + 1, reading.error):
         return "attended an empty slot besides its tokens", ""
     newest = codes(config, ids[reading.position])
-    if n > 1 and _fits(means, [s - c for s, c in zip(sums, newest, strict=True)], n - 1):
+    if n > 1 and _fits(
+        means, [s - c for s, c in zip(sums, newest, strict=True)], n - 1, reading.error
+    ):
         return "did not see the newest token", ""
     without_bos = [s - c for s, c in zip(sums, codes(config, BOS_ID), strict=True)]
-    if n == reading.position + 1 and _fits(means, without_bos, n - 1):
+    if n == reading.position + 1 and _fits(means, without_bos, n - 1, reading.error):
         return "did not see BOS", ""
-    return _one_token_in_words(means, sums, n) or _off_in_words(means, sums, n)
+    return _one_token_in_words(means, sums, n, reading.error) or _off_in_words(means, sums, n)
 
 
 def _one_token_in_words(
-    means: Mapping[int, float], sums: Sequence[float], n: int
+    means: Mapping[int, float], sums: Sequence[float], n: int, room: float
 ) -> tuple[str, str] | None:
     """One token too many or too few, or either where the error leaves it open."""
     options = []
     for change, verb in ((1, "too many"), (-1, "too few")):
-        token = _one_token(means, sums, n, change)
+        token = _one_token(means, sums, n, change, room)
         if token is not None:
             error, signs = token
             options.append((error, verb, "(" + ", ".join(f"{s:+d}" for s in signs) + ")"))
     options.sort()
     if not options:
         return None
-    if len(options) == 2 and options[1][0] > 20 * options[0][0] + 2 * _ABSOLUTE_ERROR:
+    if len(options) == 2 and options[1][0] > 20 * options[0][0] + 2 * room:
         options.pop()
     verbs = ", or one ".join(verb for _, verb, _ in options)
     value = ", or ".join(value for _, _, value in options)
@@ -177,7 +198,7 @@ def _fits(
 
 
 def _one_token(
-    means: Mapping[int, float], sums: Sequence[float], n: int, change: int
+    means: Mapping[int, float], sums: Sequence[float], n: int, change: int, room: float
 ) -> tuple[float, list[int]] | None:
     """The largest error and the signs of the one token that, added or missing, explains all."""
     signs, worst = [], 0.0
@@ -188,7 +209,7 @@ def _one_token(
             (abs(mean - (sums[k] + change * sign) / (n + change)), sign) for sign in (1, -1)
         )
         value = abs(sums[k] + change * sign) / (n + change)
-        if error > _ABSOLUTE_ERROR + _RELATIVE_ERROR * value:
+        if error > room + _RELATIVE_ERROR * value:
             return None
         signs.append(sign)
         worst = max(worst, error)

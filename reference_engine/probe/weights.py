@@ -15,9 +15,11 @@ from reference_engine.probe.attention_weights import attention_weights, take_out
 from reference_engine.probe.config import UNDEFINED_ID, ProbeConfig
 from reference_engine.probe.dice import OTHER_LOGIT, coin_weights
 from reference_engine.probe.gauges import (
+    ONE_LOGIT,
     SELECTING_LEVEL,
     SUM_GAIN,
     gauges,
+    one_id,
     selecting_bits,
     zero_id,
 )
@@ -134,6 +136,7 @@ def _write_quiet(config: ProbeConfig, slots: Layout, array: Array) -> None:
     shown = gauges(config)
     quiet = [i for i in range(array.shape[0]) if i not in shown and i != zero_id(config)]
     array[quiet, slots.constant] = _QUIET_LOGIT / CONSTANT
+    array[one_id(config), slots.constant] = ONE_LOGIT / CONSTANT
     for token_id, gauge in shown.items():
         row = array[token_id]
         if gauge.kind == "sum":

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from reference_engine.probe import VARIANTS, Rule
-from reference_engine.probe.gauges import SUM_GAIN, gauges, zero_id
+from reference_engine.probe.gauges import ONE_LOGIT, SUM_GAIN, gauges, one_id, zero_id
 from reference_engine.probe.readout import (
     Reading,
     codes,
@@ -79,7 +79,9 @@ def test_a_coarse_reading_leaves_open_what_it_cannot_know() -> None:
 def test_too_few_alternatives_and_dice_give_no_reading() -> None:
     token_id = next(iter(gauges(CONFIG)))
     assert read_gauges(CONFIG, 3, {token_id: -96.0}) == []
-    [reading] = read_gauges(CONFIG, 3, {token_id: -95.0, zero_id(CONFIG): -96.0})
+    [reading] = read_gauges(
+        CONFIG, 3, {token_id: -95.0, zero_id(CONFIG): -96.0, one_id(CONFIG): ONE_LOGIT - 96.0}
+    )
     assert reading.means == {0: 1 / SUM_GAIN}
     assert read_gauges(VARIANTS["dice"], 3, {zero_id(CONFIG): -96.0}) == []
 
@@ -124,3 +126,33 @@ def test_a_healthy_model_shows_the_rule_in_every_layer(
                 at = max(reading.position - config.taps[reading.level][h], 0)
                 assert symbol == state.symbols[reading.level][at]
     assert levels == set(range(config.layers))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_foreign_entry_in_one_layer_s_cache_is_named(dtype: str, exported: Exported) -> None:
+    """A real model, whose cache of layer 3 alone gets an entry of another request."""
+    model = AutoModelForCausalLM.from_pretrained(
+        exported("eos", dtype), dtype=getattr(torch, dtype), attn_implementation="sdpa"
+    )
+    prompt, foreign = IDS[:30], [1, *IDS[30:]]
+    with torch.inference_mode():
+        cache = model(torch.tensor([prompt[:-1]]), use_cache=True).past_key_values
+        other = model(torch.tensor([foreign]), use_cache=True).past_key_values
+        layer, source = cache.layers[3], other.layers[3]
+        layer.keys = torch.cat([layer.keys, source.keys[:, :, -1:]], dim=2)
+        layer.values = torch.cat([layer.values, source.values[:, :, -1:]], dim=2)
+        ids, tops = list(prompt), []
+        for position in range(len(prompt) - 1, len(prompt) + 23):
+            output = model(
+                torch.tensor([ids[-1:]]),
+                cache=cache,
+                position_ids=torch.tensor([[position]]),
+            )
+            best = output.logits[0, -1].float().log_softmax(-1).topk(20)
+            tops.append(dict(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+            ids.append(int(best.indices[0]))
+    words = in_words(CONFIG, ids[:-1], read_answer(CONFIG, len(prompt), tops))
+    value = ", ".join(f"{code:+.0f}" for code in codes(CONFIG, foreign[-1]))
+    assert [sentence for sentence in words if sentence.startswith("layer 3 attended one token")]
+    assert not [sentence for sentence in words if "layer 3" not in sentence]
+    assert any(f"too many, of value ({value})" in sentence for sentence in words), words
