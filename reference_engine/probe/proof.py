@@ -105,12 +105,8 @@ def prove(
     are multiplied with stays as it is.
     """
     import torch
-    from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=getattr(torch, dtype))
-    if rounded_to != "stored":
-        _round_matrices(model, rounded_to)
-    rule = Rule(config)
+    model, rule = _loaded(directory, dtype, rounded_to), Rule(config)
     right = [list(rule.generate(prompt, answer_tokens).token_ids) for prompt in prompts]
     positions = wrong_positions = wrong_answers = 0
     margin = float("inf")
@@ -138,6 +134,17 @@ def prove(
         margin,
         largest[0],
     )
+
+
+def _loaded(directory: str | Path, dtype: str, rounded_to: str) -> Any:
+    """The exported model as transformers loads it, its matrices rounded as asked."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=getattr(torch, dtype))
+    if rounded_to != "stored":
+        _round_matrices(model, rounded_to)
+    return model
 
 
 def _forward(model: Any, rule: Rule, ids: Sequence[int]) -> tuple[int, float]:
