@@ -27,6 +27,7 @@ class StubModel:
         self.eos_ids: frozenset[int] = frozenset()
         self.bos_id = None
         self.dtype = torch.float32
+        self.device = torch.device("cpu")
         self.layers = (LayerShape(kv_heads=1, group=1, head_dim=8, window=None),)
         self.attention = BlockAttention()
         self._row = torch.zeros(1, self.vocab_size)
