@@ -25,8 +25,10 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gate(model_dir: Path, out: Path, delay: float, *arguments: str) -> int:
     healthy = f"{sys.executable} -m harness.cli serve {model_dir} {SERVE}"
     slowed = f"{sys.executable} {SLOWED} {delay} {model_dir} {SERVE}"
+    # A delay of 0 is no identity: even sleep(0) lets another thread go first, and cost 7%.
+    head = slowed if delay else healthy
     with pytest.raises(SystemExit) as ended:
-        main(["gate", "--base", healthy, "--head", slowed, "--out", str(out), *arguments])
+        main(["gate", "--base", healthy, "--head", head, "--out", str(out), *arguments])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -55,8 +57,11 @@ def test_a_delay_of_ten_percent_is_caught(model_dir: Path, tmp_path: Path) -> No
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 def test_identical_servers_pass_nineteen_times_of_twenty(model_dir: Path, tmp_path: Path) -> None:
-    """The stated proof of few false alarms: status 0 in at least 19 of 20 gates."""
-    arguments = ("--pairs", "10", "--requests", "16", "--checks", "", "--metric", "tpot:mean=10%")
+    """The stated proof of few false alarms: status 0 in at least 19 of 20 gates.
+
+    Two cores gave a noise of 15% a pair: 40 pairs bring the interval to 4% either way.
+    """
+    arguments = ("--pairs", "40", "--requests", "16", "--checks", "", "--metric", "tpot:mean=10%")
     statuses = [gate(model_dir, tmp_path, 0.0, *arguments) for _ in range(20)]
     assert statuses.count(0) >= 19, statuses
     assert 1 not in statuses
