@@ -47,7 +47,10 @@ class _ApiConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is not HTTP, or broke below the application."""
+        """What is not HTTP, or broke below the application. Who hung up gets no answer."""
+        if isinstance(exc, ConnectionError):
+            log.debug("a client hung up before it was answered")
+            raise exc
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.error("a connection failed", exc_info=exc)
             error = internal_error()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
+import aiohttp
 import pytest
 
+from reference_engine.server.event_stream import EventStream
 from reference_engine.server.limits import Limits
 from reference_engine.server.text_codec import TextCodec
 from tests.server.conftest import Running, running_server
@@ -51,6 +54,26 @@ async def test_garbage_on_the_socket_is_a_400_or_a_closed_connection(
         assert b'"invalid_http"' in body
     status, _ = await running.post("/v1/completions", prompt=[1, 50])
     assert status == 200
+
+
+async def test_a_client_gone_before_its_headers_leaves_no_traceback(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hanging up is no error of the server, and a stranger must not be able to fill its log."""
+    opened = EventStream.open
+
+    async def hung_up(stream: EventStream) -> None:
+        assert stream._request.transport is not None
+        stream._request.transport.abort()
+        await opened(stream)
+
+    monkeypatch.setattr(EventStream, "open", hung_up)
+    with pytest.raises(aiohttp.ClientError):
+        await running.post("/v1/completions", prompt=[1, 50], stream=True)
+    monkeypatch.undo()
+    status, _ = await running.post("/v1/completions", prompt=[1, 50])
+    assert status == 200
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
 async def test_headers_that_never_end_are_given_up(codec: TextCodec) -> None:
