@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
@@ -40,20 +41,30 @@ def connected_pair() -> tuple[socket.socket, socket.socket]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps arrivals")
 async def test_a_late_reader_sees_when_the_bytes_arrived():
+    """The kernel begins to stamp a moment after the first socket asks for it (a work queue turns
+    the switch), so bytes sent at once may still be stamped as they are read: they are sent again.
+    """
     ours, theirs = connected_pair()
     reads = Reads()
     wire = StampedSocket(ours, reads)
     assert wire.stamped
-    before = time.monotonic()
-    theirs.sendall(b"x")
-    after = time.monotonic()
-    time.sleep(0.05)  # noqa: ASYNC251  (the loop is late, which is the point)
-    await reads.changed.wait()
-    [(t_s, data)] = reads.reads
-    assert data == b"x"
-    assert before - 0.002 <= t_s <= after + 0.02, "the time of arrival, not of reading"
-    wire.close()
-    theirs.close()
+    late_s = []
+    with closing(theirs), closing(wire):
+        for attempt in range(1, 21):
+            before = time.monotonic()
+            theirs.sendall(b"x")
+            after = time.monotonic()
+            time.sleep(0.05)  # noqa: ASYNC251  (the loop is late, which is the point)
+            while len(reads.reads) < attempt:
+                reads.changed.clear()
+                await reads.changed.wait()
+            t_s, data = reads.reads[-1]
+            assert data == b"x"
+            assert before - 0.002 <= t_s
+            if t_s <= after + 0.02:
+                return
+            late_s.append(t_s - after)
+    pytest.fail(f"the time of reading, not of arrival: late by {late_s} s")
 
 
 async def test_the_end_and_a_reset_are_told_apart():
