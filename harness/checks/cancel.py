@@ -105,11 +105,11 @@ async def whole_answer(ctx: CheckContext) -> None:
     "CAN-6",
     "A client that hangs up on several choices at once harms nobody",
     answers=["vllm#14326", "vllm#16863", "transformers#46117"],
-    needs=[Capability.N],
+    needs=[Capability.SAME_N],
     shows=_CUT,
 )
 async def several_choices(ctx: CheckContext) -> None:
-    request = ctx.draw_request("cut", max_tokens=24, n=3)
+    request = ctx.draw_request("cut", max_tokens=24, **ctx.capabilities.choices(3))
     cut = ctx.draw(st.integers(1, 9), "cut")
     others = ctx.draw_crowd(least=2, most=4, tokens=st.integers(2, 80), label="stays")
     run = await ctx.run(*others, hanging_up(request, after_tokens=cut))
@@ -146,11 +146,11 @@ async def gauges_return(ctx: CheckContext) -> None:
     before = await settled_gauges(ctx)
     out = _zombie_tokens(ctx)
     crowd = ctx.draw_crowd(least=2, most=4, tokens=st.integers(2, 60), max_tokens=out, label="cut")
-    n = 2 if Capability.N in ctx.capabilities else 1
+    several = ctx.capabilities.choices(2) if Capability.SAME_N in ctx.capabilities else {}
     shapes = [
         hanging_up(crowd[0], after_tokens=2),
         replace(crowd[1], key="whole", stream=False, cancel_after_s=0.03),
-        hanging_up(replace(crowd[1], params={**crowd[1].params, "n": n}), after_tokens=3),
+        hanging_up(replace(crowd[1], params={**crowd[1].params, **several}), after_tokens=3),
     ]
     run = await ctx.run(*shapes)
     evidence_of_cuts(ctx, run)

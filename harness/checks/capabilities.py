@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Capability(StrEnum):
@@ -20,6 +21,7 @@ class Capability(StrEnum):
     STOP = "stop strings"
     STOP_TOKEN_IDS = "stop_token_ids"
     N = "n > 1"
+    SAME_N = "n > 1 with one right answer"
     LOGIT_BIAS = "logit_bias"
     TOP_K = "top_k"
     MIN_P = "min_p"
@@ -36,16 +38,25 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The capabilities found, and for each missing one the server's own words where it gave any."""
+    """The capabilities found, and for each missing one the server's own words where it gave any.
+
+    ``same_n`` are the fields that make every choice of a request the one right answer: none where
+    greedy requests may have several, those of a draw from one token where they may not (vLLM).
+    """
 
     has: frozenset[Capability] = frozenset()
     why_not: Mapping[Capability, str] = field(default_factory=dict)
     context_limit: int | None = None
     page_size: int | None = None
     metrics_dialect: str | None = None
+    same_n: Mapping[str, Any] = field(default_factory=dict)
 
     def __contains__(self, capability: Capability) -> bool:
         return capability in self.has
+
+    def choices(self, count: int) -> dict[str, Any]:
+        """The fields that ask for ``count`` choices, each the right answer; needs ``SAME_N``."""
+        return {"n": count, **self.same_n}
 
     def lacking(self, needs: tuple[Capability, ...]) -> str | None:
         """One sentence about the first needed capability that is missing; None if none is."""

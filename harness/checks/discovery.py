@@ -105,6 +105,7 @@ async def discover_capabilities(
     await _ask_about_prompts(questions, plain, oracle)
     await _ask_about_logprobs(questions)
     await _ask_about_fields(questions)
+    same_n = await _ask_about_choices(questions)
     page_size = await _page_size(questions)
     dialect = dialect_of(await asker.target.metrics())
     questions.found(Capability.METRICS, dialect is not None, "/metrics shows no known names")
@@ -118,6 +119,7 @@ async def discover_capabilities(
         context_limit=context_limit,
         page_size=page_size,
         metrics_dialect=dialect,
+        same_n=same_n,
     )
 
 
@@ -163,9 +165,6 @@ async def _ask_about_fields(questions: _Questions) -> None:
     for capability, fields in _STANDARD.items():
         answer = await questions.ask(fields)
         questions.found(capability, answer.ending is Ending.COMPLETE, _reason(answer))
-    two = await questions.ask({"n": 2})
-    both = two.ending is Ending.COMPLETE and set(two.choices) == {0, 1}
-    questions.found(Capability.N, both, _reason(two) or "only one choice came back")
     for capability, fields in _EXTRA.items():
         answer = await questions.ask(fields)
         accepted = answer.ending is Ending.COMPLETE
@@ -175,6 +174,29 @@ async def _ask_about_fields(questions: _Questions) -> None:
         else:
             reason = _reason(answer)
         questions.found(capability, accepted, reason)
+
+
+async def _ask_about_choices(questions: _Questions) -> Mapping[str, Any]:
+    """Several choices, greedy or drawn; the fields that make each of them the right answer.
+
+    vLLM refuses several greedy choices. Drawn from the likeliest token alone they are the same.
+    """
+    greedy = await questions.ask({"n": 2})
+    if _has_two(greedy) or greedy.ending is not Ending.REFUSED:
+        for capability in (Capability.N, Capability.SAME_N):
+            reason = _reason(greedy) or "only one choice came back"
+            questions.found(capability, _has_two(greedy), reason)
+        return {}
+    drawn = await questions.ask({"n": 2, "temperature": 1.0})
+    reason = _reason(drawn) or "only one choice came back"
+    questions.found(Capability.N, _has_two(drawn), reason)
+    known = _has_two(drawn) and questions.oracle.exact and Capability.TOP_K in questions.has
+    questions.found(Capability.SAME_N, known, _reason(greedy))
+    return {"temperature": 1.0, "top_k": 1} if known else {}
+
+
+def _has_two(answer: RequestTranscript) -> bool:
+    return answer.ending is Ending.COMPLETE and set(answer.choices) == {0, 1}
 
 
 async def _refuses_wrong_type(questions: _Questions, name: str) -> bool:

@@ -189,10 +189,10 @@ async def _assert_less_room_than_stated(ctx: CheckContext, limit: int, content: 
     "LEN-10",
     "Usage of a request with several choices counts the tokens of all of them",
     answers=["vllm#8625", "vllm#16863", "vllm#14326"],
-    needs=[Capability.N, Capability.USAGE],
+    needs=[Capability.SAME_N, Capability.USAGE],
 )
 async def usage_sums_choices(ctx: CheckContext) -> None:
-    request = ctx.draw_request("several", n=3)
+    request = ctx.draw_request("several", **ctx.capabilities.choices(3))
     run = await ctx.run_fairly(request, replace(request, key="whole", stream=False))
     assert_complete(*run.answers)
     expected = await ctx.expect(replace(request, params={**request.params, "n": 1}))

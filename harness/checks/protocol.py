@@ -104,10 +104,10 @@ async def ids_are_unique(ctx: CheckContext) -> None:
     "API-2",
     "A request for n choices gets all n, each whole, streamed or not",
     answers=["vllm#16863", "vllm#11898", "TensorRT-LLM#9802"],
-    needs=[Capability.N],
+    needs=[Capability.SAME_N],
 )
 async def all_choices(ctx: CheckContext) -> None:
-    request = ctx.draw_request("several", n=3)
+    request = ctx.draw_request("several", **ctx.capabilities.choices(3))
     others = ctx.draw_crowd(least=1, most=3, label="other")
     run = await ctx.run(request, *others, replace(request, key="whole", stream=False))
     assert_complete(*run.answers)

@@ -236,11 +236,14 @@ async def gauges_return(ctx: CheckContext) -> None:
     "SCH-9",
     "Requests with several choices each are all answered when there is little room",
     answers=["transformers#46117", "vllm#16863", "vllm#14326"],
-    needs=[Capability.N],
+    needs=[Capability.SAME_N],
     cost=0.5,
 )
 async def several_choices_under_pressure(ctx: CheckContext) -> None:
-    crowd = ctx.draw_crowd(least=3, most=5, tokens=st.integers(20, 120), max_tokens=10, n=3)
+    several = ctx.capabilities.choices(3)
+    crowd = ctx.draw_crowd(
+        least=3, most=5, tokens=st.integers(20, 120), max_tokens=10, **several
+    )
     run = await ctx.run(*crowd)
     assert_complete(*run.answers)
     for request in crowd:
