@@ -83,8 +83,9 @@ class RequestTranscript:
     ``retries`` counts sends after a reset on a reused idle connection. ``text_tokens`` is the
     client's own count of the whole text's tokens, where it has a tokenizer. The planned lengths are
     those that the server must report: of a token-id prompt, and of an answer that must not end
-    early. ``raw`` has the parsed JSON events in order, and the string ``[DONE]`` for a terminator;
-    for a non-stream answer the one document.
+    early. ``closed_without_done``: a stream taken for whole, since it gave its finish reasons,
+    though no ``[DONE]`` came, as is usual for that server. ``raw`` has the parsed JSON events in
+    order, and the string ``[DONE]`` for a terminator; for a non-stream answer the one document.
     """
 
     key: str
@@ -107,6 +108,7 @@ class RequestTranscript:
     text_tokens: int | None = None
     planned_prompt_tokens: int | None = None
     planned_output_tokens: int | None = None
+    closed_without_done: bool = False
 
     @property
     def first(self) -> ChoiceTranscript:

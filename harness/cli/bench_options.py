@@ -52,7 +52,8 @@ Slos = Annotated[
     list[str] | None, typer.Option(help="Objective for goodput, e.g. ttft.response=0.5")
 ]
 Params = Annotated[
-    list[str] | None, typer.Option(help="Request field NAME=JSON, sent with every request.")
+    list[str] | None,
+    typer.Option(help="Field NAME=JSON of every request, over the load's own; null takes it out."),
 ]
 Warmup = Annotated[bool, typer.Option(help="Warm up first, with other prompts.")]
 Workers = Annotated[

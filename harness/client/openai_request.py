@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ class Caller:
 
     ``extra_params`` are added to each body unless the request sets them itself; a parameter whose
     value is None is left out, so a request can remove one. ``include_usage`` asks a stream for its
-    usage chunk, ``return_token_ids`` for token ids under the name vLLM gave that field. Raises
+    usage chunk, ``return_token_ids`` for token ids under the name vLLM gave that field. Fields in
+    ``without`` are never sent; ``spelling`` makes text of token-id prompts. Raises
     TargetUnusable for a key or a header that HTTP cannot carry (RFC 9110, 5.1 and 5.5).
     """
 
@@ -37,6 +38,8 @@ class Caller:
     extra_params: Mapping[str, Any] = field(default_factory=dict)
     include_usage: bool = True
     return_token_ids: bool = True
+    without: Collection[str] = ()
+    spelling: Callable[[Sequence[int]], str] | None = None
     _heads: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +75,8 @@ class Caller:
         """The JSON body."""
         body: dict[str, Any] = {"model": self.model}
         if request.prompt_ids is not None:
-            body["prompt"] = list(request.prompt_ids)
+            ids = request.prompt_ids
+            body["prompt"] = list(ids) if self.spelling is None else self.spelling(ids)
         elif request.prompt_text is not None:
             body["prompt"] = request.prompt_text
         else:
@@ -85,7 +89,8 @@ class Caller:
             body["return_token_ids"] = True
         body.update(self.extra_params)
         body.update(request.params)
-        return {name: value for name, value in body.items() if value is not None}
+        left_out = self.without
+        return {k: v for k, v in body.items() if v is not None and k not in left_out}
 
     def head(self, method: str, path: str, content_length: int | None = None) -> bytes:
         """Request line and headers. ``identity`` because a compressed stream is a late stream."""

@@ -31,7 +31,9 @@ class RequestRun:
         origin_s: float,
         on_tokens: Callable[[int], None] | None,
         keep_raw: bool,
+        ends_by_closing: bool = False,
     ) -> None:
+        """``ends_by_closing``: a stream that gave its finish reasons needs no terminal event."""
         self._request = request
         self._payload = payload
         self._pool = pool
@@ -39,6 +41,7 @@ class RequestRun:
         self._origin_s = origin_s
         self._listener = on_tokens
         self._keep_raw = keep_raw
+        self._ends_by_closing = ends_by_closing
         self._exchange: Exchange | None = None
         self._connection: HttpConnection | None = None
         self._cancelled = False
@@ -230,6 +233,10 @@ class RequestRun:
         if exchange.failure is not None:
             return exchange.failure
         if self._request.stream and not self._reader.done:
+            choices = self.transcript.choices.values()
+            if self._ends_by_closing and choices and all(c.finish_reasons for c in choices):
+                self.transcript.closed_without_done = True
+                return Ending.COMPLETE, None
             return Ending.DISCONNECTED, "the stream ended without its terminal event [DONE]"
         return Ending.COMPLETE, None
 

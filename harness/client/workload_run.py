@@ -47,13 +47,16 @@ class WorkloadRun:
         on_end: Callable[[RequestTranscript], None] | None = None,
         on_drained: Callable[[], None] | None = None,
         start_at_s: float | None = None,
+        ends_by_closing: bool = False,
     ) -> None:
         """``on_end`` is told of each request that ended, before its backlog is parsed but for a
         sample of `SAMPLE_EVERY_S`;
         ``on_drained`` when all have ended and only parsing is left. ``start_at_s`` is when to
-        begin on the clock; None: when everything is prepared.
+        begin on the clock; None: when everything is prepared. ``ends_by_closing`` is as for
+        `RequestRun`.
         """
         self._start_at_s = start_at_s
+        self._ends_by_closing = ends_by_closing
         self._workload = workload
         self._caller = caller
         self._pool = pool
@@ -141,6 +144,7 @@ class WorkloadRun:
             self._origin_s,
             self._listener(request) if listens else None,
             self._keep_raw,
+            self._ends_by_closing,
         )
         return run
 

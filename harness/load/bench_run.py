@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.load.bench_load import Load
 from harness.load.client_health import ClientHealth
 from harness.load.measurement import Measurement, measure
+from harness.load.probe_prompts import probe_alphabet, spelling_for
 from harness.load.progress import Progress
 from harness.load.selftest import calibrate
 from harness.load.text_tokens import count_text_tokens, load_tokenizer
@@ -23,16 +24,18 @@ from harness.results.run_folder import RunFolder
 from harness.results.server_identity import discover_server
 from harness.targets.http import HttpTarget
 from harness.targets.target import TargetUnusable
+from harness.targets.wording import Wording, find_wording
 from harness.transcript import Ending, RequestTranscript
 from workloads.prompts import Prompts, TokenAlphabet, Words
 from workloads.workload import Workload
 
-_PROBE_PREFIX = "isobatch-probe-"
-
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """Everything that was asked for. ``facts`` are what is known of the server from elsewhere."""
+    """Everything that was asked for. ``facts`` are what is known of the server from elsewhere.
+
+    ``extra_params`` go into every request and win over the load's own; None takes a field out.
+    """
 
     url: str
     load: Load
@@ -64,6 +67,7 @@ class BenchOutcome:
     failed: int
     first_error: str | None
     page: Path | None = None
+    wording: Wording = field(default_factory=Wording)
 
     @property
     def nothing(self) -> str:
@@ -76,6 +80,7 @@ class BenchOutcome:
             "folder": str(self.folder),
             "model": self.model,
             "load": self.load.name,
+            "wording": self.wording.to_json(),
             "client_health": self.health.to_json(),
             "metrics": self.rows,
         }
@@ -100,34 +105,36 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         load_tokenizer(plan.tokenizer)  # a bad one is said now, not after the run
     model = uvloop.run(model_of(plan))
     prompts = prompts_for(model, plan.prompts)
-    workload = plan.load.workload(prompts, plan.seed)
-    warmup = plan.load.warmup(prompts, plan.seed) if plan.warmup else None
+    workload = with_params(plan, plan.load.workload(prompts, plan.seed))
+    before = with_params(plan, plan.load.warmup(prompts, plan.seed))
+    warmup = before if plan.warmup else None
+    wording = uvloop.run(wording_for(plan, model, before))
     with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
         folder.add_workload(workload, name=plan.load.name)
         folder.set_server(**discover_server(plan.url, api_key=plan.api_key, model=model))
         folder.set_server(url=plan.url, model=model, sources={"url": "given"})
-        folder.set_server(**plan.facts)
+        folder.set_server(**plan.facts, wording=wording.to_json())
         if plan.workers == ONE_WORKER:
             with Progress(len(workload.requests), quiet=quiet) as progress:
-                measured = uvloop.run(_measure(plan, model, workload, warmup, progress))
+                measured = uvloop.run(_measure(plan, model, wording, workload, warmup, progress))
             if plan.tokenizer is not None:
                 count_text_tokens(measured.requests, plan.tokenizer)
         else:
-            extra = plan.extra_params or {}
             task = WorkerTask(
                 plan.url,
                 model,
                 workload,
                 warmup,
                 plan.api_key,
-                extra_params=extra,
                 tokenizer=plan.tokenizer,
+                wording=wording,
             )
             measured = measure_with_workers(plan.workers, task)
         if plan.calibrate and not measured.interrupted:
             streams = workload.concurrency or _most_in_flight(measured.requests)
             measured.health.calibration = uvloop.run(calibrate(streams))
         outcome = _write(folder, plan, model, workload, measured)
+        outcome.wording = wording
         if measured.interrupted:
             raise BenchInterrupted(outcome)
         if outcome.complete == 0:
@@ -139,15 +146,31 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
     return outcome
 
 
-def target_of(plan: BenchPlan, model: str | None) -> HttpTarget:
+def target_of(plan: BenchPlan, model: str | None, wording: Wording | None = None) -> HttpTarget:
     """A target for the plan; create it inside the loop that uses it."""
-    return HttpTarget(
-        plan.url,
-        model=model,
-        api_key=plan.api_key,
-        extra_params=plan.extra_params,
-        keep_raw=False,
-    )
+    target = HttpTarget(plan.url, model=model, api_key=plan.api_key, keep_raw=False)
+    target.wording = wording or Wording()
+    return target
+
+
+def with_params(plan: BenchPlan, workload: Workload) -> Workload:
+    """The workload with the plan's own fields in every request."""
+    given = plan.extra_params
+    if not given:
+        return workload
+    requests = [replace(r, params={**r.params, **given}) for r in workload.requests]
+    return replace(workload, requests=tuple(requests))
+
+
+async def wording_for(plan: BenchPlan, model: str, like: Workload) -> Wording:
+    """How this server wants requests like those of ``like``, which is not what is measured."""
+    target = target_of(plan, model)
+    given = {name: value for name, value in (plan.extra_params or {}).items() if value is not None}
+    try:
+        sample = like.requests[0]
+        return await find_wording(target, sample, spelling_for(model, plan.prompts), given)
+    finally:
+        await target.close()
 
 
 async def model_of(plan: BenchPlan) -> str:
@@ -158,9 +181,14 @@ async def model_of(plan: BenchPlan) -> str:
 
 
 async def _measure(
-    plan: BenchPlan, model: str, workload: Workload, warmup: Workload | None, progress: Progress
+    plan: BenchPlan,
+    model: str,
+    wording: Wording,
+    workload: Workload,
+    warmup: Workload | None,
+    progress: Progress,
 ) -> Measurement:
-    target = target_of(plan, model)
+    target = target_of(plan, model, wording)
     try:
         return await measure(target, workload, warmup=warmup, on_end=progress.ended)
     finally:
@@ -175,7 +203,7 @@ def prompts_for(model: str, choice: str) -> Prompts:
     if choice == "text":
         return Words()
     if choice == "auto":
-        return _probe_alphabet(model) or Words()
+        return probe_alphabet(model) or Words()
     try:
         first, last = (int(part) for part in choice.split(":"))
     except ValueError:
@@ -183,18 +211,6 @@ def prompts_for(model: str, choice: str) -> Prompts:
             f"--prompts {choice!r}: expected auto, text or FIRST:LAST token ids"
         ) from None
     return TokenAlphabet(tuple(range(first, last + 1)))
-
-
-def _probe_alphabet(model: str) -> TokenAlphabet | None:
-    name = model.rsplit("/", 1)[-1]
-    if not name.startswith(_PROBE_PREFIX):
-        return None
-    from reference_engine.probe import VARIANTS, vocabulary
-
-    config = next((c for c in VARIANTS.values() if c.name == name), None)
-    if config is None:
-        return None
-    return TokenAlphabet(vocabulary(config).output_ids, config.bos_id)
 
 
 def _write(

@@ -13,6 +13,8 @@ def print_outcome(outcome: BenchOutcome) -> None:
     """The metrics, whether the client kept up, and where it was all written."""
     console = plain_console(highlight=True)
     print_metrics(console, outcome.rows, f"{outcome.model}, {outcome.load.title}")
+    for sentence in outcome.wording.sentences():
+        console.print(sentence, highlight=False, markup=False)
     health = outcome.health
     if health.valid:
         lag = health.loop_lag_p99_s

@@ -58,7 +58,8 @@ GUARANTEES: Final = (
     _guarantee(
         4,
         "Three token ledgers kept apart: the server's usage, the client's count, chunks. The "
-        "headline is the server's, a mismatch is flagged, the requested length is never used.",
+        "headline is the server's (a row says where it is another's), a mismatch is flagged, the "
+        "requested length is never used.",
         (
             "tests/metrics/test_metrics.py"
             "::test_three_ledgers_are_kept_apart_and_a_mismatch_is_flagged",

@@ -11,12 +11,13 @@ from pathlib import Path
 import uvloop
 
 from harness.load.bench_load import RecipeLoad
-from harness.load.bench_run import BenchPlan, model_of, prompts_for, target_of
+from harness.load.bench_run import BenchPlan, model_of, prompts_for, target_of, wording_for
 from harness.load.measurement import Measurement, measure
 from harness.load.sweep import Ladder, Point, knee, sweep
 from harness.metrics.request_row import to_row
 from harness.results.document import MetricRow
 from harness.results.run_folder import RunFolder
+from harness.targets.wording import Wording
 from workloads.recipe import Recipe
 from workloads.workload import Workload
 
@@ -45,8 +46,10 @@ def run_sweep(
     """Measure point after point; each has its own prompts, so none warms another's cache."""
     model = uvloop.run(model_of(plan))
     prompts = prompts_for(model, plan.prompts)
+    like = RecipeLoad(recipe).warmup(prompts, plan.seed)
+    wording = uvloop.run(wording_for(plan, model, like))
     with RunFolder.create(plan.out, kind="sweep", command=sys.argv) as folder:
-        folder.set_server(url=plan.url, model=model)
+        folder.set_server(url=plan.url, model=model, wording=wording.to_json())
 
         def point(streams: int) -> Point:
             closed = replace(
@@ -56,7 +59,7 @@ def run_sweep(
             workload = load.workload(prompts, plan.seed + streams)
             folder.add_workload(workload, name=f"{recipe.name}-{streams}")
             warmup = load.warmup(prompts, plan.seed + streams) if plan.warmup else None
-            measured = uvloop.run(_measure(plan, model, workload, warmup))
+            measured = uvloop.run(_measure(plan, model, wording, workload, warmup))
             for request in measured.requests:
                 folder.append(f"requests-{streams}", to_row(request))
             found = _point(streams, measured.metrics(workload), measured)
@@ -74,9 +77,9 @@ def run_sweep(
 
 
 async def _measure(
-    plan: BenchPlan, model: str, workload: Workload, warmup: Workload | None
+    plan: BenchPlan, model: str, wording: Wording, workload: Workload, warmup: Workload | None
 ) -> Measurement:
-    target = target_of(plan, model)
+    target = target_of(plan, model, wording)
     try:
         return await measure(target, workload, warmup=warmup)
     finally:

@@ -19,6 +19,7 @@ from harness.load.measurement import measure
 from harness.load.text_tokens import count_text_tokens
 from harness.metrics.request_row import to_row
 from harness.targets.http import HttpTarget
+from harness.targets.wording import Wording
 from workloads.workload import Workload
 
 
@@ -34,6 +35,7 @@ class WorkerTask:
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_params: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: Path | None = None
+    wording: Wording = field(default_factory=Wording)
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ async def _measure(task: WorkerTask, start_at_s: float) -> WorkerReport:
 
 
 def _target(task: WorkerTask) -> HttpTarget:
-    return HttpTarget(
+    target = HttpTarget(
         task.url,
         model=task.model,
         api_key=task.api_key,
@@ -94,3 +96,5 @@ def _target(task: WorkerTask) -> HttpTarget:
         extra_params=task.extra_params,
         keep_raw=False,
     )
+    target.wording = task.wording
+    return target

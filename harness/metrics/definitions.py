@@ -35,8 +35,8 @@ _ALL = (
     Definition(
         "tpot",
         "s",
-        "(t_last - t_first) / (n - 1) with n output tokens by the server's count; undefined for "
-        "n < 2 (GuideLLM and AIPerf call this ITL)",
+        "(t_last - t_first) / (n - 1) with n output tokens by the server's count, else by ids or "
+        "the client's tokenizer; undefined for n < 2 (GuideLLM and AIPerf call this ITL)",
     ),
     Definition("chunk_gap", "s", "gap between successive token-bearing chunks of one choice"),
     Definition(

@@ -35,8 +35,17 @@ class TokenLedger:
 
     @property
     def output_tokens(self) -> int | None:
-        """The headline: the server's count; where it gives none, the ids that arrived."""
-        return self.server if self.server is not None else self.ids
+        """The headline: the server's count; else the ids that arrived; else the text's tokens."""
+        return next((n for n in (self.server, self.ids, self.text) if n is not None), None)
+
+    @property
+    def source(self) -> str | None:
+        """Which ledger the headline is from, in words; None where nobody counts."""
+        if self.server is not None:
+            return "the server's usage"
+        if self.ids is not None:
+            return "token ids"
+        return None if self.text is None else "the client's tokenizer"
 
     @property
     def agrees(self) -> bool:

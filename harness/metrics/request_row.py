@@ -10,7 +10,7 @@ from harness.transcript import ChoiceTranscript, Ending, RequestTranscript, Toke
 _PLAIN = (
     "key", "t_due_s", "t_sent_s", "t_end_s", "t_connect_s", "status", "response_id", "error",
     "terminators", "usages_seen", "retries", "text_tokens",
-    "planned_prompt_tokens", "planned_output_tokens",
+    "planned_prompt_tokens", "planned_output_tokens", "closed_without_done",
 )  # fmt: skip
 
 

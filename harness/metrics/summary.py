@@ -104,6 +104,7 @@ def _window_rows(
         rows += maker.distribution(metric_id, values, window)
     flowed = flow(requests, window)
     note = f"window of {window.length_s:.3f} s from {window.start_s:.3f} s"
+    note += _who_counted(requests)
     for metric_id, amount in (
         ("throughput.output", flowed.output_tokens),
         ("throughput.total", flowed.total_tokens),
@@ -114,6 +115,15 @@ def _window_rows(
     return rows
 
 
+def _who_counted(requests: Sequence[RequestTranscript]) -> str:
+    """Whose count of output tokens it is, where it is not the server's."""
+    sources = {TokenLedger.of(r).source for r in requests if r.ending is Ending.COMPLETE}
+    if None in sources:
+        return "; nobody counts the tokens: the server tells none, and no tokenizer was given"
+    others = sorted(s for s in sources if s and s != "the server's usage")
+    return f"; output tokens counted by {' and '.join(others)}" if others else ""
+
+
 def _count_rows(maker: RowMaker, requests: Sequence[RequestTranscript]) -> list[MetricRow]:
     endings = Counter(r.ending for r in requests)
     complete, cancelled = endings[Ending.COMPLETE], endings[Ending.CANCELLED]
@@ -122,6 +132,8 @@ def _count_rows(maker: RowMaker, requests: Sequence[RequestTranscript]) -> list[
         e.value: n for e, n in endings.items() if e not in (Ending.COMPLETE, Ending.CANCELLED)
     }
     note = ", ".join(f"{n} {name}" for name, n in sorted(failures.items())) or None
+    closed = sum(r.closed_without_done for r in requests)
+    unusual = f"{closed} of them gave a finish reason but no [DONE]" if closed else None
     ledgers = [TokenLedger.of(r) for r in requests if r.ending is Ending.COMPLETE]
 
     def total(values: Iterable[int | None]) -> float | None:
@@ -131,7 +143,7 @@ def _count_rows(maker: RowMaker, requests: Sequence[RequestTranscript]) -> list[
     mismatched = float(sum(not ledger.agrees for ledger in ledgers)) if ledgers else None
     return [
         maker.row("requests.attempted", "value", attempted, len(requests)),
-        maker.row("requests.complete", "value", complete, len(requests)),
+        maker.row("requests.complete", "value", complete, len(requests), note=unusual),
         maker.row("requests.cancelled", "value", cancelled, len(requests)),
         maker.row("requests.failed", "value", sum(failures.values()), len(requests), note=note),
         maker.row("tokens.server", "value", total(x.server for x in ledgers), complete),

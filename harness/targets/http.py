@@ -13,6 +13,7 @@ from harness.client.plain_call import get
 from harness.client.pool import ConnectionPool, raise_descriptor_limit
 from harness.client.prometheus import read_metrics
 from harness.client.workload_run import WorkloadRun
+from harness.targets.wording import Wording
 from harness.transcript import RequestTranscript, Transcript
 from workloads.workload import Workload
 
@@ -22,7 +23,8 @@ class HttpTarget:
 
     ``model`` is the model id to ask for; without it `/v1/models` is asked and must name exactly
     one. ``extra_params`` go into every request body. ``return_token_ids`` and ``include_usage``
-    can be switched off for servers that refuse those fields. Create and use it inside one running
+    can be switched off for servers that refuse those fields; ``wording``, set after it is made,
+    says how else requests are put (`find_wording`). Create and use it inside one running
     event loop. Raises TargetUnusable where the URL cannot be read, or a key or header not be sent.
     """
 
@@ -50,6 +52,7 @@ class HttpTarget:
         self._return_token_ids = return_token_ids
         self._include_usage = include_usage
         self._verify_tls = verify_tls
+        self.wording = Wording()
         self.caller()  # refuses a bad key or header now, not at the first request
         raise_descriptor_limit()
         self.pool = ConnectionPool(self.endpoint, self.limits, verify_tls=verify_tls)
@@ -82,6 +85,8 @@ class HttpTarget:
             extra_params=self._extra_params,
             include_usage=self._include_usage,
             return_token_ids=self._return_token_ids,
+            without=self.wording.without.keys(),
+            spelling=self.wording.spelling,
         )
 
     async def run(
@@ -109,6 +114,7 @@ class HttpTarget:
             on_end=on_end,
             on_drained=on_drained,
             start_at_s=start_at_s,
+            ends_by_closing=self.wording.ends_by_closing,
         ).finish()
 
     async def metrics(self) -> dict[str, float]:
