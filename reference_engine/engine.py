@@ -9,6 +9,7 @@ it ends, and its pages are free for the next plan.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -238,6 +239,18 @@ class Engine:
                 if self._pages.can_ever_hold(len(request.prompt_ids))
                 else "prompt_ids",
             )
+
+    @property
+    def max_request_tokens(self) -> int:
+        """The most tokens, prompt and answer together, that context and cache let a request have.
+
+        The last token is never written, so it needs no room in the cache.
+        """
+        return bisect_left(
+            range(self.model.max_context_tokens),
+            True,
+            key=lambda written: not self._pages.can_ever_hold(written),
+        )
 
     def compute(self, plan: Plan) -> Tensor:
         """Run the model over the plan's chunks; returns the logits that are wanted, on the CPU."""

@@ -164,8 +164,11 @@ async def evicted(ctx: CheckContext) -> None:
     prompt = ctx.prompt(tokens, content)
     first = await ctx.run(ctx.ask("first", prompt, 8))
     warm = await ctx.run(ctx.ask("warm", prompt, 8))
+    most = ctx.longest_prompt
     flood = ctx.draw_crowd(
-        least=4, tokens=st.integers(ctx.longest_prompt // 2, ctx.longest_prompt), max_tokens=4
+        least=ctx.enough_to_fill(3 * most // 4, least=4),
+        tokens=st.integers(3 * most // 4, most),
+        max_tokens=4,
     )
     flooded = await ctx.run(*flood)
     again = await ctx.run(ctx.ask("again", prompt, 8))

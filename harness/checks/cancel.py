@@ -145,7 +145,9 @@ async def retry_at_the_same_moment(ctx: CheckContext) -> None:
 async def gauges_return(ctx: CheckContext) -> None:
     before = await settled_gauges(ctx)
     out = _zombie_tokens(ctx)
-    crowd = ctx.draw_crowd(least=2, most=4, tokens=st.integers(2, 60), max_tokens=out, label="cut")
+    crowd = ctx.draw_crowd(
+        least=2, most=4, tokens=st.integers(2, 60), max_tokens=out, label="cut", **ctx.lasting
+    )
     several = ctx.capabilities.choices(2) if Capability.SAME_N in ctx.capabilities else {}
     shapes = [
         hanging_up(crowd[0], after_tokens=2),

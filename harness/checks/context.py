@@ -49,6 +49,20 @@ class CheckContext:
         most = self.session.budget.prompt_tokens
         return most if limit is None else min(most, limit - 2 * self.session.budget.output_tokens)
 
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """The fields that make an answer go on to its last allowed token, where there are any."""
+        return {"ignore_eos": True} if Capability.IGNORE_EOS in self.capabilities else {}
+
+    def enough_to_fill(self, tokens: int, least: int) -> int:
+        """How many requests of ``tokens`` tokens overfill a cache that holds one full context.
+
+        ``least`` where that is fewer, or where a burst of that size is more than the budget allows.
+        """
+        limit = self.capabilities.context_limit
+        number = least if limit is None else -(-5 * limit // (4 * tokens))
+        return number if least < number <= 3 * self.session.budget.crowd else least
+
     def draw(self, strategy: st.SearchStrategy[Any], label: str) -> Any:
         """One plain value (numbers, strings, lists of them)."""
         return self.draws.draw(strategy, label)

@@ -30,7 +30,14 @@ def heavy_crowd(ctx: CheckContext, label: str = "heavy", least: int = 5) -> list
         tokens=st.integers(most // 3, most),
         max_tokens=st.integers(out // 2, out),
         label=label,
+        **ctx.lasting,
     )
+
+
+def pressing_crowd(ctx: CheckContext) -> list[WorkloadRequest]:
+    """A heavy crowd that overfills the smallest cache that could serve the stated context."""
+    smallest = ctx.longest_prompt // 3 + ctx.session.budget.output_tokens
+    return heavy_crowd(ctx, least=ctx.enough_to_fill(smallest, least=5))
 
 
 async def run_counting_preemptions(ctx: CheckContext, *requests: WorkloadRequest) -> Run:
@@ -59,7 +66,7 @@ async def settled_gauges(ctx: CheckContext) -> dict[Gauge, float]:
     shows=_PREEMPTED,
 )
 async def preempted_answers(ctx: CheckContext) -> None:
-    run = await run_counting_preemptions(ctx, *heavy_crowd(ctx))
+    run = await run_counting_preemptions(ctx, *pressing_crowd(ctx))
     ctx.evidence_of_overlap(run)
     await ctx.assert_as_alone(run)
 
@@ -73,7 +80,7 @@ async def preempted_answers(ctx: CheckContext) -> None:
     cost=0.5,
 )
 async def preempted_lengths(ctx: CheckContext) -> None:
-    crowd = heavy_crowd(ctx)
+    crowd = pressing_crowd(ctx)
     run = await run_counting_preemptions(ctx, *crowd)
     await assert_lengths(ctx, run.answers, crowd)
 
@@ -90,11 +97,17 @@ async def preempted_sharers(ctx: CheckContext) -> None:
     half = ctx.longest_prompt // 2
     content = ctx.draw(contents(), "content")
     out = 2 * ctx.session.budget.output_tokens
+    least = ctx.enough_to_fill(half // 2 + out, least=5)
     tails = ctx.draw(
-        st.lists(st.integers(2, half), min_size=5, max_size=ctx.session.budget.crowd), "tails"
+        st.lists(
+            st.integers(half // 2, half),
+            min_size=least,
+            max_size=max(least, ctx.session.budget.crowd),
+        ),
+        "tails",
     )
     crowd = [
-        ctx.ask(f"r{i}", ctx.extended(half, content, tail, f"r{i}"), out)
+        ctx.ask(f"r{i}", ctx.extended(half, content, tail, f"r{i}"), out, **ctx.lasting)
         for i, tail in enumerate(tails)
     ]
     await ctx.assert_as_alone(await run_counting_preemptions(ctx, *crowd))
@@ -130,12 +143,11 @@ async def in_flight_batching(ctx: CheckContext) -> None:
 
 async def _long_answer(ctx: CheckContext, lasts_s: float) -> WorkloadRequest:
     """A request whose answer alone takes that long, or as long as the context allows."""
-    extra = {"ignore_eos": True} if Capability.IGNORE_EOS in ctx.capabilities else {}
     content = ctx.draw(contents(), "long")
     most = min(2048, (ctx.capabilities.context_limit or 2048) - 64)
     tokens = 64
     while True:
-        request = ctx.ask("long", ctx.prompt(12, content), tokens, stream=True, **extra)
+        request = ctx.ask("long", ctx.prompt(12, content), tokens, stream=True, **ctx.lasting)
         answer = (await ctx.run(request))["long"]
         took_s = (answer.t_last_s or 0) - (answer.t_first_s or 0)
         if took_s >= lasts_s or 2 * tokens > most:
@@ -241,9 +253,7 @@ async def gauges_return(ctx: CheckContext) -> None:
 )
 async def several_choices_under_pressure(ctx: CheckContext) -> None:
     several = ctx.capabilities.choices(3)
-    crowd = ctx.draw_crowd(
-        least=3, most=5, tokens=st.integers(20, 120), max_tokens=10, **several
-    )
+    crowd = ctx.draw_crowd(least=3, most=5, tokens=st.integers(20, 120), max_tokens=10, **several)
     run = await ctx.run(*crowd)
     assert_complete(*run.answers)
     for request in crowd:

@@ -12,7 +12,7 @@ from harness.checks.budget import Budget
 from harness.checks.registry import Check
 from harness.checks.suite import Progress, SuiteOptions, run_suite
 from harness.mutants.attempt import Attempt, MutantRow
-from harness.mutants.settings import Setting, chapters_of, settings_of
+from harness.mutants.settings import Setting, chapters_of, may_kill, settings_of
 from harness.mutants.thread_server import ThreadServer, thread_server
 from harness.oracles.choose import OracleChoice
 from harness.targets.http import HttpTarget
@@ -72,14 +72,15 @@ class Campaign:
 
     def _plan(self, fault: Fault) -> Iterator[tuple[Budget, Sequence[Check], Setting]]:
         own = chapters_of(fault.group)
+        checks = [c for c in self.checks if may_kill(c.chapter, fault.group)]
         halves = (
-            [c for c in self.checks if c.chapter in own],
-            [c for c in self.checks if c.chapter not in own],
+            [c for c in checks if c.chapter in own],
+            [c for c in checks if c.chapter not in own],
         )
         for budget in self.budgets:
-            for checks in halves:
-                for setting in settings_of(fault.group) if checks else ():
-                    yield budget, checks, setting
+            for chosen in halves:
+                for setting in settings_of(fault.group) if chosen else ():
+                    yield budget, chosen, setting
 
     def _fill(
         self,

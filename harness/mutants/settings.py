@@ -73,11 +73,24 @@ _CHAPTERS: Final[Mapping[str, tuple[Chapter, ...]]] = {
     "chunk": (Chapter.EQV, Chapter.LOG),
     "starvation": (Chapter.SCH, Chapter.TEC),
     "position": (Chapter.EQV, Chapter.ISO),
-    "request ids": (Chapter.API, Chapter.ISO),
+    "request ids": (Chapter.API, Chapter.ISO, Chapter.SMP),
     "seeds": (Chapter.SMP,),
     "overlap": (Chapter.EQV, Chapter.SCH),
     "technique": (Chapter.TEC,),
 }
+
+
+TIMED: Final = frozenset({Chapter.TEC})
+"""Chapters whose verdicts rest on how long things take, which a busy machine changes too."""
+
+
+def may_kill(chapter: Chapter, group: str) -> bool:
+    """Whether a failure in this chapter counts against a fault of this root cause.
+
+    One that rests on timing counts only where the root cause names its chapter: elsewhere it says
+    more of the machine than of the fault.
+    """
+    return chapter not in TIMED or chapter in chapters_of(group)
 
 
 def chapters_of(group: str) -> tuple[Chapter, ...]:

@@ -79,7 +79,10 @@ def _served(
         limits=Limits(),
         metrics=ServerMetrics(lambda: host.stats, lambda: host.live_requests),
         facts=ModelFacts(
-            TextCodec.load(folder, model.vocab_size), model.max_context_tokens, asdict(config)
+            TextCodec.load(folder, model.vocab_size),
+            model.max_context_tokens,
+            asdict(config),
+            max_request_tokens=engine.max_request_tokens,
         ),
     )
     if engine.fault_run is not None:

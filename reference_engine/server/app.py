@@ -97,7 +97,7 @@ def _model_card(served: ServedModel) -> dict[str, object]:
         "object": "model",
         "created": served.created_s,
         "owned_by": "isobatch",
-        "max_model_len": served.max_context_tokens,
+        "max_model_len": served.max_request_tokens,
         "dtype": served.dtype,
     }
 

@@ -182,11 +182,12 @@ def _plan(
     values: dict[str, Any], prompt: Prompt, served: ServedModel, response_id: str
 ) -> GenerationPlan:
     left = room(len(prompt.ids), served.max_context_tokens, "messages")
+    default = max(1, min(left, served.max_request_tokens - len(prompt.ids)))
     newer = values["max_completion_tokens"] is not None
     name = "max_completion_tokens" if newer else "max_tokens"
     sampling = sampling_params(
         values,
-        max_tokens=allowed_tokens(values[name], left, left, name),
+        max_tokens=allowed_tokens(values[name], left, default, name),
         logprobs=(values["top_logprobs"] or 0) if values["logprobs"] else None,
         vocab_size=served.codec.vocab_size,
     )

@@ -111,7 +111,9 @@ def _load(
     engine = Engine(model, engine_config, fault=fault)
     facts = {**asdict(engine_config), "device": str(model.device)}
     dtype = str(model.dtype).removeprefix("torch.")
-    served.facts = ModelFacts(codec, model.max_context_tokens, facts, dtype)
+    served.facts = ModelFacts(
+        codec, model.max_context_tokens, facts, dtype, engine.max_request_tokens
+    )
     if engine.fault_run is not None:
         served.fault_run = install(engine.fault_run.fault, served.parts, engine.fault_run)
     return engine

@@ -26,12 +26,14 @@ class ModelFacts:
     """What is known once the model is loaded.
 
     ``engine`` goes into ``/debug/steps`` as it is; ``dtype`` is that of the weights.
+    ``max_request_tokens`` is what the cache can hold of the context; None: all of it.
     """
 
     codec: TextCodec
     max_context_tokens: int
     engine: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
+    max_request_tokens: int | None = None
 
 
 @dataclass
@@ -81,6 +83,15 @@ class ServedModel:
     def max_context_tokens(self) -> int:
         """Prompt and answer together. Raises ApiError 503 before the model is loaded."""
         return self._loaded.max_context_tokens
+
+    @property
+    def max_request_tokens(self) -> int:
+        """What the server states as its limit: the context, or less where the cache is smaller.
+
+        Raises ApiError 503 before the model is loaded.
+        """
+        held = self._loaded.max_request_tokens
+        return self.max_context_tokens if held is None else min(held, self.max_context_tokens)
 
     @property
     def dtype(self) -> str:

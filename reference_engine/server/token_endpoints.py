@@ -49,7 +49,7 @@ async def tokenize(request: web.Request) -> web.Response:
         )
         special = bool(special)
     ids = await encode_text(served.codec, text, add_special_tokens=special is not False)
-    answer = {"count": len(ids), "max_model_len": served.max_context_tokens, "tokens": ids}
+    answer = {"count": len(ids), "max_model_len": served.max_request_tokens, "tokens": ids}
     if values["return_token_strs"]:
         answer["token_strs"] = [served.codec.token_text(i) for i in ids]
     return web.Response(body=orjson.dumps(answer), content_type="application/json")

@@ -12,7 +12,7 @@ from harness.mutants.attempt import Attempt, MutantRow
 from harness.mutants.campaign import Campaign
 from harness.mutants.matrix import matrix_document, matrix_page
 from harness.mutants.record import MatrixRecord
-from harness.mutants.settings import SETTINGS, chapters_of, settings_of
+from harness.mutants.settings import SETTINGS, TIMED, chapters_of, settings_of
 from harness.verdict import CheckResult, Verdict
 from reference_engine.faults import FAULTS
 
@@ -101,6 +101,26 @@ def test_every_fault_has_chapters_that_answer_for_it() -> None:
 
 def test_there_are_forty_eight_faults_or_more() -> None:
     assert len(FAULTS) >= 48
+
+
+def test_a_check_of_times_is_no_killer_of_a_fault_that_is_not_about_time(tmp_path: Path) -> None:
+    campaign = Campaign(list(all_checks().values()), [BUDGETS["quick"]], tmp_path)
+
+    def chapters_run(name: str) -> set[Chapter]:
+        plan = campaign._plan(FAULTS[name])
+        return {check.chapter for _, checks, _ in plan for check in checks}
+
+    assert chapters_run("usage-without-last-token") == set(Chapter) - TIMED
+    assert chapters_run("no-kv-cache") == set(Chapter)
+
+
+@pytest.mark.slow
+def test_a_request_that_runs_on_for_nobody_is_seen(tmp_path: Path) -> None:
+    """Though the probe ends most answers early: the forgotten ones are asked to go on."""
+    row = Campaign(select(["CAN-8"]), [BUDGETS["quick"]], tmp_path).run(
+        FAULTS["abort-ignored"], lambda _line: None
+    )
+    assert row.killed_by_its_chapter
 
 
 @pytest.mark.slow

@@ -70,30 +70,27 @@ def test_known_failures_need_their_issue(tmp_path: Path) -> None:
 
 
 def test_verdicts_become_outcomes(model: LoadedModel, probe_folder: Path, tmp_path: Path) -> None:
-    """On a server with a fault and little cache: a check fails, one passes, one is expected to
-    fail, and one cannot reach what it is about."""
-    from reference_engine.engine import EngineConfig
-
+    """On a server with a fault and much cache: a check fails, one passes, one is expected to
+    fail, and one, about eviction, cannot reach what it is about."""
     known = tmp_path / "known.txt"
     known.write_text("LEN-2 vendor#12\n")
     with thread_server(
         model,
         probe_folder,
         VARIANTS["eos"].name,
-        EngineConfig(num_pages=72),
         fault="usage-without-last-token",
     ) as server:
         ended = _pytest(
             tmp_path,
             *("--isobatch-url", server.url, "--isobatch-xfail", str(known)),
-            *("-k", "LEN-2 or LEN-3 or LEN-4 or LEN-9", "--junitxml", str(tmp_path / "j.xml")),
+            *("-k", "LEN-2 or LEN-3 or LEN-4 or CCH-6", "--junitxml", str(tmp_path / "j.xml")),
         )
     assert ended.returncode == 1, ended.stdout
     cases = {c.get("name"): c for c in ET.parse(tmp_path / "j.xml").iter("testcase")}
     assert cases["LEN-4"].find("failure") is not None
     assert cases["LEN-3"].find("failure") is None
     assert cases["LEN-2"].find("skipped") is not None, "an expected failure"
-    skipped = cases["LEN-9"].find("skipped")
+    skipped = cases["CCH-6"].find("skipped")
     assert skipped is not None
     assert "inconclusive" in (skipped.get("message") or "")
     assert "curl" in ended.stdout, "the failure is shown as something to run"

@@ -13,6 +13,18 @@ from reference_engine.solo import solo
 from tests.engine.tiny import VOCAB, collect, drain, tiny_model
 
 
+def test_the_stated_limit_is_what_the_cache_can_just_hold() -> None:
+    """The last token of an answer needs no room; a larger cache is bounded by the context."""
+    engine = Engine(tiny_model(), EngineConfig(num_pages=9, page_size=8))
+    most = engine.max_request_tokens
+    assert most == 8 * 8 + 1
+    engine.submit(Request("fits", tuple([5] * (most - 1)), SamplingParams(max_tokens=1)))
+    with pytest.raises(RequestRefused, match="more than the cache"):
+        engine.submit(Request("over", tuple([5] * most), SamplingParams(max_tokens=1)))
+    large = Engine(tiny_model(), EngineConfig())
+    assert large.max_request_tokens == large.model.max_context_tokens
+
+
 def test_a_refused_request_leaves_the_others_alone() -> None:
     """Bad requests raise with the field's name; what is running goes on."""
     engine = Engine(tiny_model(), EngineConfig(num_pages=9, page_size=8))

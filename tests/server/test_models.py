@@ -25,6 +25,15 @@ async def test_the_model_card(running: Running) -> None:
         assert (await response.json())["error"]["code"] == "model_not_found"
 
 
+async def test_a_cache_smaller_than_the_context_is_the_limit_that_is_told(running: Running) -> None:
+    facts = running.served.facts
+    assert facts is not None
+    running.served.facts = dataclasses.replace(facts, max_request_tokens=40)
+    async with running.client.get(running.url + "/v1/models") as response:
+        [card] = (await response.json())["data"]
+    assert card["max_model_len"] == 40
+
+
 async def test_version_and_health(running: Running) -> None:
     async with running.client.get(running.url + "/version") as response:
         assert await response.json() == {"version": version("isobatch")}
