@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import psutil
 import torch
 from torch import Tensor
@@ -183,12 +183,17 @@ def _refuse_beyond_memory(
 
 
 def _lazy_zeros(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype) -> list[Tensor]:
-    """Zeros that take memory as they are written to: one allocation, large enough for the system
-    to promise zero pages instead of clearing memory (numpy asks for huge ones).
+    """Zeros that take memory as they are written to, in the system's small pages.
+
+    Every layer and head has a range of its own, of which a short run touches the beginning: on huge
+    pages each first token would clear two megabytes. The mapping is shared, so `use_huge_pages`
+    passes it by.
     """
     sizes = [math.prod(shape) for shape in shapes]
-    buffer = np.zeros(sum(sizes) * dtype.itemsize, np.uint8)
-    flat = torch.from_numpy(buffer).view(dtype)
+    memory = mmap.mmap(-1, max(1, sum(sizes) * dtype.itemsize))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    flat = torch.frombuffer(memory, dtype=dtype, count=sum(sizes))
     return [part.view(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True)]
 
 
