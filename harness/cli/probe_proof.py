@@ -41,7 +41,8 @@ def command(
         str,
         typer.Option(
             help="Weights as stored or rounded first, to int8, int4 (a scale a row), Q8_0, Q5_0 or "
-            "Q4_0 (GGUF); or `all`."
+            "Q4_0 (GGUF); `all` of these; or held by a library, as in torchao-int8, quanto-int4, "
+            "bitsandbytes-int8."
         ),
     ] = "stored",
     prompts: Annotated[int, typer.Option(min=1, help="Ragged prompts of 1 to 1,500 tokens.")] = 208,
@@ -89,18 +90,20 @@ def _proofs(variant: str, weights: str, dtype: str, prompts: int) -> Iterator[Pr
     Raises UserError.
     """
     from reference_engine.probe import DTYPES, VARIANTS, export_probe
-    from reference_engine.probe.proof import WEIGHTS, context_prompt, proof_prompts, prove
+    from reference_engine.probe.proof import context_prompt, proof_prompts, prove
+    from reference_engine.probe.stored_weights import ROUNDED, WEIGHTS, missing_packages
 
     variants = _several(variant, tuple(VARIANTS), "probe variant")
     dtypes = _several(dtype, DTYPES, "dtype")
-    for name, rounded, kind in product(
-        variants, _several(weights, WEIGHTS, "kind of weights"), dtypes
-    ):
+    kinds = ROUNDED if weights == "all" else _several(weights, WEIGHTS, "kind of weights")
+    for missing in filter(None, map(missing_packages, kinds)):
+        raise UserError(f"--weights {weights}: pip install {' '.join(missing)}")
+    for name, kind_of_weights, kind in product(variants, kinds, dtypes):
         config = VARIANTS[name]
         with tempfile.TemporaryDirectory() as folder:
             export_probe(config, folder, kind)
             asked = proof_prompts(config, prompts) if prompts else [context_prompt(config)]
-            yield prove(config, folder, kind, asked, rounded_to=rounded)
+            yield prove(config, folder, kind, asked, weights=kind_of_weights)
 
 
 def _cells(proof: Proof) -> tuple[str, ...]:

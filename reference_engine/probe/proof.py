@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from reference_engine.probe.config import BOS_ID, FIRST_BYTE_ID, ProbeConfig
 from reference_engine.probe.rule import Rule
+from reference_engine.probe.stored_weights import load_with_weights
 from reference_engine.probe.vocabulary import vocabulary
 
 BOUNDARIES: Final = (16, 32, 64, 128, 256)
 LONGEST_PROMPT_TOKENS: Final = 1500
-_BY_ROW: Final = ("int8", "int4")
-WEIGHTS: Final = ("stored", "int8", "int4", "Q8_0", "Q5_0", "Q4_0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +94,23 @@ def prove(
     *,
     answer_tokens: int = 24,
     generate_every: int = 1,
-    rounded_to: str = "stored",
+    weights: str = "stored",
 ) -> Proof:
     """Compare the exported model in ``directory``, run in ``dtype``, with the rule of ``config``.
 
     Every position of every prompt and its answer is compared in one forward pass; every
     ``generate_every``-th prompt is also answered by ``generate``, token by token over its cache.
-    ``rounded_to`` is one of `WEIGHTS`: the precision that all matrices get first, while what they
-    are multiplied with stays as it is.
+    ``weights`` is one of `stored_weights.WEIGHTS`: how the matrices are held. Raises ImportError
+    when a library for them is missing.
     """
     import torch
 
-    model, rule = _loaded(directory, dtype, rounded_to), Rule(config)
+    model, rule = load_with_weights(directory, dtype, weights), Rule(config)
     right = [list(rule.generate(prompt, answer_tokens).token_ids) for prompt in prompts]
     positions = wrong_positions = wrong_answers = 0
     margin = float("inf")
     generated = range(0, len(prompts), generate_every)
-    with torch.inference_mode():
+    with torch.no_grad():
         with _largest_output(model) as largest:
             for prompt, answer in zip(prompts, right, strict=True):
                 ids = [*prompt, *answer]
@@ -124,7 +123,7 @@ def prove(
             wrong_answers += made[0, asked.shape[1] :].tolist() != right[index]
     return Proof(
         config.name,
-        rounded_to,
+        weights,
         dtype,
         len(prompts),
         positions,
@@ -136,17 +135,6 @@ def prove(
     )
 
 
-def _loaded(directory: str | Path, dtype: str, rounded_to: str) -> Any:
-    """The exported model as transformers loads it, its matrices rounded as asked."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=getattr(torch, dtype))
-    if rounded_to != "stored":
-        _round_matrices(model, rounded_to)
-    return model
-
-
 def _forward(model: Any, rule: Rule, ids: Sequence[int]) -> tuple[int, float]:
     """How many likeliest tokens are not the rule's, and the smallest lead of a likeliest one."""
     import torch
@@ -154,31 +142,6 @@ def _forward(model: Any, rule: Rule, ids: Sequence[int]) -> tuple[int, float]:
     best = model(torch.tensor([ids])).logits[0].float().topk(2)
     wrong = best.indices[:, 0] != torch.tensor(rule.followers(ids))
     return int(wrong.sum()), float((best.values[:, 0] - best.values[:, 1]).min())
-
-
-def _round_matrices(model: Any, name: str) -> None:
-    """Store every matrix in ``name`` and read it back, as weight-only engines do."""
-    import torch
-
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            whole = parameter.detach().float()
-            read = _round_rows(whole, int(name[3:])) if name in _BY_ROW else _gguf(whole, name)
-            parameter.data = torch.as_tensor(read).reshape(parameter.shape).to(parameter.dtype)
-
-
-def _round_rows(matrix: Any, bits: int) -> Any:
-    """Whole numbers of ``bits`` bits with one scale a row, to nearest: plain int8 and int4."""
-    top = 2 ** (bits - 1) - 1
-    scale = matrix.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / top
-    return (matrix / scale).round() * scale
-
-
-def _gguf(matrix: Any, name: str) -> Any:
-    import gguf
-
-    kind = gguf.GGMLQuantizationType[name]
-    return gguf.quants.dequantize(gguf.quants.quantize(matrix.numpy(), kind), kind)
 
 
 @contextmanager
