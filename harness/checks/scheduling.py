@@ -15,6 +15,7 @@ from harness.checks.example import Run, after, renamed
 from harness.checks.gauges import Gauge
 from harness.checks.length import assert_lengths
 from harness.checks.registry import check
+from harness.transcript import RequestTranscript
 from workloads.workload import WorkloadRequest
 
 _PREEMPTED = {"preemptions": 1}
@@ -271,3 +272,50 @@ async def rounds_of_load(ctx: CheckContext) -> None:
     for number in range(4):
         again = [replace(r, key=f"{r.key}-{number}") for r in crowd]
         await ctx.assert_as_alone(await ctx.run(*again))
+
+
+@check(
+    "SCH-11",
+    "Nobody who waits is overtaken by most of those who come later",
+    answers=["vllm#45414", "vllm#45387", "vllm#55818"],
+    shows={"served_meanwhile": 2},
+    cost=0.5,
+)
+async def no_overtaking(ctx: CheckContext) -> None:
+    """More long prompts than can be read at once, all of one length, so that no fair order of
+    service has a reason to prefer the later ones; each stream sends its next as one is answered.
+    """
+    streams, rounds = ctx.session.budget.crowd, 4
+    tokens, content = ctx.longest_prompt, ctx.draw(contents(), "content")
+
+    def one(key: str) -> WorkloadRequest:
+        return ctx.ask(key, ctx.prompt(tokens, f"{content}/{key}"), 1)
+
+    alone = await ctx.run(one("alone"))
+    assert_complete(*alone.answers)
+    crowd = []
+    for stream in range(streams):
+        for number in range(rounds):
+            request = one(f"s{stream}-{number}")
+            crowd.append(after(request, f"s{stream}-{number - 1}") if number else request)
+    run = await ctx.run(*crowd)
+    await ctx.assert_as_alone(run)
+    margin_s = ((alone["alone"].t_first_s or 0) - (alone["alone"].t_sent_s or 0)) / 4
+    ctx.evidence("served_meanwhile", max(_meanwhile(run, a, margin_s) for a in run.answers))
+    for answer in run.answers:
+        later = [a for a in run.answers if (a.t_sent_s or 0) > (answer.t_sent_s or 0)]
+        ahead = sum((a.t_first_s or 0) < (answer.t_first_s or 0) for a in later)
+        assert_that(
+            2 * ahead <= max(len(later), 2 * streams),
+            f"{ahead} of the {len(later)} requests that came after {answer.key} were served first",
+            request_key=answer.key,
+            expected=f"at most {max(len(later), 2 * streams) // 2}",
+            actual=ahead,
+            guess="newcomers are always served first (starvation)",
+        )
+
+
+def _meanwhile(run: Run, answer: RequestTranscript, margin_s: float) -> int:
+    """How many others were given their first token while this one waited for its own."""
+    began_s, ended_s = (answer.t_sent_s or 0) + margin_s, (answer.t_first_s or 0) - margin_s
+    return sum(began_s < (other.t_first_s or 0) < ended_s for other in run.answers)

@@ -32,6 +32,7 @@ ALL_WINDOWED: Final = Setting("mistral-window", "mistral-window")
 SPLIT_CHARACTERS: Final = Setting("split-characters", "utf8")
 KNOWN_ODDS: Final = Setting("known-odds", "dice")
 PADDED_STEPS: Final = Setting("padded-steps", "eos", {"pad_decodes": True})
+TWO_SLOTS: Final = Setting("two-slots", "eos", {"max_num_seqs": 2})
 SETTINGS: Final = (
     DEFAULT,
     SMALL_POOL,
@@ -40,6 +41,7 @@ SETTINGS: Final = (
     SPLIT_CHARACTERS,
     KNOWN_ODDS,
     PADDED_STEPS,
+    TWO_SLOTS,
 )
 HEALTHY: Final = (DEFAULT, SMALL_POOL)
 """The servers without a fault that the suite must not accuse, in turn."""
@@ -51,7 +53,7 @@ _SERVERS: Final[Mapping[str, tuple[Setting, ...]]] = {
     "preemption": (SMALL_POOL,),
     "padding": (DEFAULT, PADDED_STEPS, SMALL_POOL),
     "stop strings": (DEFAULT, SPLIT_CHARACTERS),
-    "technique": (DEFAULT,),
+    "technique": (DEFAULT, TWO_SLOTS),
     "n > 1": (DEFAULT, KNOWN_ODDS),
     "wrong row": (DEFAULT, KNOWN_ODDS),
     "parameters": (DEFAULT, KNOWN_ODDS),

@@ -204,6 +204,37 @@ def static_batching() -> Mapping[str, Wrapper]:
 
 
 @fault(
+    "freed-slot-not-refilled",
+    "A slot that an ended request leaves stays empty until the whole batch has ended",
+    imitates=("vllm#45414", "optimum-neuron#470"),
+    group=TECHNIQUE,
+)
+def freed_slot_not_refilled() -> Mapping[str, Wrapper]:
+    """Late requests may take slots that nobody has used, but none that somebody has left, as long
+    as anybody of the batch runs.
+    """
+
+    def admit(healthy: Healthy, run: FaultRun) -> Healthy:
+        def into_unused_slots(plan: Plan, budget: int) -> None:
+            scheduler: Any = owner(healthy)
+            running, slots = len(scheduler.running), scheduler.max_num_seqs
+            taken = max(run.memory.get("taken", 0), running) if running else 0
+            scheduler.max_num_seqs = running + max(0, slots - taken)
+            try:
+                healthy(plan, budget)
+                full = len(scheduler.running) == scheduler.max_num_seqs
+                if full and scheduler.num_waiting and taken > running:
+                    run.executed()
+            finally:
+                scheduler.max_num_seqs = slots
+            run.memory["taken"] = taken + len(plan.admitted)
+
+        return into_unused_slots
+
+    return {"scheduler.admit": admit}
+
+
+@fault(
     "no-chunked-prefill",
     "A long prompt is computed in one step while everybody waits",
     imitates=("sglang-jax#1328",),

@@ -6,7 +6,47 @@ import pytest
 
 from harness.verdict import Verdict
 from tests.checks.conftest import RunChecks
-from tests.checks.fake_server import FakeServer, Limited, StopIdsLost, StopIdsShared
+from tests.checks.fake_server import FakeServer, Limited, Row, StopIdsLost, StopIdsShared
+from workloads.workload import WorkloadRequest
+
+
+class MinTokens(FakeServer):
+    """Holds the ending token back until min_tokens others are there, less ``early``."""
+
+    early = 0
+    ending_counts = True
+
+    def refuses(self, request: WorkloadRequest) -> bool:
+        least = request.params.get("min_tokens", 0)
+        return not isinstance(least, int) or super().refuses(request)
+
+    def _next_token(self, row: Row, seen: tuple[int, ...]) -> int:
+        token = super()._next_token(row, seen)
+        least = row.request.params.get("min_tokens", 0)
+        held = token == self.config.eos_id and len(row.token_ids) < least - self.early
+        return max(row.prompt_ids) if held else token
+
+    def counted(self, row: Row) -> int:
+        last = row.token_ids[-1] == self.config.eos_id and not self.ending_counts
+        return len(row.token_ids) - last
+
+
+class MinTokensEarly(MinTokens):
+    """The ending token may itself be the last of the min_tokens."""
+
+    early = 1
+
+
+class MinTokensOfText(MinTokens):
+    """No defect: usage leaves the ending token out."""
+
+    ending_counts = False
+
+
+class MinTokensOfTextEarly(MinTokensOfText):
+    """As `MinTokensEarly`, and usage leaves the ending token out."""
+
+    early = 1
 
 
 def test_a_context_that_can_be_filled_passes(run_checks: RunChecks) -> None:
@@ -45,4 +85,20 @@ def test_stop_token_ids_end_the_answer_they_belong_to(
     run_checks: RunChecks, server: type[FakeServer], verdict: Verdict
 ) -> None:
     (result,) = run_checks(server, "LEN-11").results
+    assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict"),
+    [
+        (MinTokens, Verdict.PASS),
+        (MinTokensOfText, Verdict.PASS),
+        (MinTokensEarly, Verdict.FAIL),
+        (MinTokensOfTextEarly, Verdict.FAIL),
+    ],
+)
+def test_an_ending_one_token_before_min_tokens_fails(
+    run_checks: RunChecks, server: type[FakeServer], verdict: Verdict
+) -> None:
+    (result,) = run_checks(server, "LEN-8").results
     assert result.verdict is verdict, result.reason
