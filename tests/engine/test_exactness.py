@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tests.engine.tiny import VOCAB, collect, tiny_llama, tiny_model
 
 EDGES = st.sampled_from([1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 70])
 PAGE_SIZES = (1, 8, 16, 32, 64, 256)
+GOES_ON: dict[str, Any] = {"max_tokens": 24, "min_tokens": 24, "stop_token_ids": ()}
 ALL_FAMILIES = ("grouped-llama", *FAMILIES)
 
 
@@ -78,15 +80,20 @@ def requests(draw: st.DrawFn, index: int) -> Request:
 
 @st.composite
 def runs(draw: st.DrawFn, family: str) -> Run:
-    chosen = tuple(draw(requests(index)) for index in range(draw(st.integers(1, 5))))
-    page_size = draw(st.sampled_from(PAGE_SIZES))
+    crowded = draw(st.sampled_from([True, False, False]))
+    chosen = tuple(draw(requests(i)) for i in range(draw(st.integers(3 if crowded else 1, 5))))
+    if crowded:  # all go on together, in small pages and a pool that not all fit in to their ends
+        chosen = tuple(replace(r, params=replace(r.params, **GOES_ON)) for r in chosen)
+    page_size = draw(st.sampled_from(PAGE_SIZES[:2] if crowded else PAGE_SIZES))
     longest = max(len(r.prompt_ids) + r.params.max_tokens - 1 for r in chosen)
     smallest_pool = -(-longest // page_size)
     config = EngineConfig(
         page_size=page_size,
-        num_pages=1 + smallest_pool + draw(st.sampled_from([0, 1, 3, smallest_pool, 400])),
+        num_pages=1
+        + smallest_pool
+        + draw(st.sampled_from([0, 1, 3] if crowded else [0, 1, 3, smallest_pool, 400])),
         token_budget=draw(st.sampled_from([1] if len(chosen) == 1 else [5, 16, 64, 256])),
-        max_num_seqs=draw(st.sampled_from([1, 2, 4, 16])),
+        max_num_seqs=draw(st.sampled_from([4, 16] if crowded else [1, 2, 4, 16])),
         poison_freed_pages=True,
     )
     gaps = tuple(draw(st.lists(st.integers(0, 4), min_size=len(chosen), max_size=len(chosen))))
