@@ -1,7 +1,9 @@
 """The tool's own error and cost, measured on a server whose send times are known.
 
-For each event the paced server writes when it sent it, on the clock that all processes of one
-machine share. So three errors are known exactly, whatever the server's own punctuality:
+The paced server tells when it sent each event, on the clock that all processes of one machine
+share. It is asked after the measurement, in which the client keeps no raw events: it reads them as
+in a bench, so its cost is a bench's cost. Three errors are known exactly, whatever the server's own
+punctuality:
 
 - arrival: the time the client gives an event, minus the time it was sent;
 - TTFT: the client's ``ttft.service``, minus the server's time from the request's arrival (by the
@@ -15,15 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from harness.client.plain_call import get
 from harness.load.client_health import HealthWatch
 from harness.load.paced.process import paced_server
+from harness.load.paced.truth import Sends
 from harness.targets.http import HttpTarget
-from harness.transcript import Ending, RequestTranscript, Transcript
+from harness.transcript import Ending, Transcript
 from workloads.presets import load_preset
 from workloads.prompts import TokenAlphabet
 
@@ -101,7 +105,7 @@ async def _levels(
     rounds: int | None,
 ) -> list[Level]:
     done = []
-    target = HttpTarget(url)
+    target = HttpTarget(url, keep_raw=False)
     await target.run(_workload(8, 8))
     for streams in levels:
         level = await measure_level(target, streams, rounds)
@@ -114,7 +118,10 @@ async def _levels(
 
 
 async def measure_level(target: HttpTarget, streams: int, rounds: int | None = None) -> Level:
-    """Run ``streams`` at once, ``rounds`` times over, and compare with what was sent."""
+    """Run ``streams`` at once, ``rounds`` times over, and compare with what was sent.
+
+    ``target`` is a paced server's; as a bench's it keeps nothing raw (``keep_raw=False``).
+    """
     if rounds is None:
         rounds = max(2, min(8, 256 // streams))
     workload = _workload(streams * rounds, streams)
@@ -123,7 +130,10 @@ async def measure_level(target: HttpTarget, streams: int, rounds: int | None = N
     async with watch:
         transcript = await target.run(workload, on_drained=watch.stop)
     cpu_s = time.process_time() - started_s
-    return _level(streams, transcript, cpu_s, watch)
+    told = await get(target.pool, target.caller(), "/paced/sends", target.limits)
+    if told.status != 200:
+        raise RuntimeError(f"no times of sending: {told.error or told.status}")
+    return _level(streams, transcript, Sends.of_lines(told.body), cpu_s, watch)
 
 
 def _workload(requests: int, streams: int) -> Any:
@@ -131,7 +141,13 @@ def _workload(requests: int, streams: int) -> Any:
     return replace(recipe, name="selftest").build(TokenAlphabet(tuple(range(100, 200))), seed=0)
 
 
-def _level(streams: int, transcript: Transcript, cpu_s: float, watch: HealthWatch) -> Level:
+def _level(
+    streams: int,
+    transcript: Transcript,
+    sends: Mapping[str, Sends],
+    cpu_s: float,
+    watch: HealthWatch,
+) -> Level:
     whole = [r for r in transcript.requests.values() if r.ending is Ending.COMPLETE]
     if not whole:
         first = next(iter(transcript.requests.values()))
@@ -140,12 +156,12 @@ def _level(streams: int, transcript: Transcript, cpu_s: float, watch: HealthWatc
     gaps: list[float] = []
     arrivals: list[float] = []
     for request in whole:
-        sent = [d["paced_sent_s"] for d in _token_documents(request)]
+        told = sends[request.response_id or ""]
+        sent = told.sent_s
         got = [c.t_s + transcript.t_origin_s for c in request.first.chunks]
         arrivals += [g - s for g, s in zip(got, sent, strict=True)]
-        arrived_s = _token_documents(request)[0]["paced_arrived_s"]
         asked_s = (request.t_sent_s or 0.0) + transcript.t_origin_s
-        ttft.append((got[0] - asked_s) - (sent[0] - arrived_s))
+        ttft.append((got[0] - asked_s) - (sent[0] - told.arrived_s))
         gaps += [
             (g1 - g0) - (s1 - s0)
             for (g0, g1), (s0, s1) in zip(pairwise(got), pairwise(sent), strict=True)
@@ -168,17 +184,13 @@ def _level(streams: int, transcript: Transcript, cpu_s: float, watch: HealthWatc
     )
 
 
-def _token_documents(request: RequestTranscript) -> list[dict[str, Any]]:
-    return [d for d in request.raw if isinstance(d, dict) and "paced_sent_s" in d]
-
-
 async def calibrate(streams: int) -> dict[str, float]:
     """This machine's client error right now at about ``streams`` streams, in a few numbers.
 
     Takes about two seconds. A result stores them beside the client's health.
     """
     with paced_server() as url:
-        target = HttpTarget(url)
+        target = HttpTarget(url, keep_raw=False)
         await target.run(_workload(8, 8))
         level = await measure_level(target, max(1, min(streams, 256)), rounds=2)
         await target.close()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from harness.cli.app import main
+from harness.client import answer_reader
 from harness.client.connection import HttpConnection
 from harness.load.paced.process import paced_server
-from harness.load.selftest import Level, Spread, best_rate, measure_level
+from harness.load.selftest import (
+    Level,
+    Spread,
+    best_rate,
+    calibrate,
+    measure_level,
+    run_selftest,
+)
 from harness.targets.http import HttpTarget
 
 
 async def level(streams: int) -> Level:
     with paced_server("--ttft-s", "0.01", "--gap-s", "0.002") as url:
-        target = HttpTarget(url, model="paced")
+        target = HttpTarget(url, model="paced", keep_raw=False)
         measured = await measure_level(target, streams, rounds=2)
         await target.close()
         return measured
@@ -36,6 +45,20 @@ async def test_an_error_of_the_client_is_found(monkeypatch: pytest.MonkeyPatch):
     assert healthy.arrival.p50_s < 0.1
     assert healthy.failed == 0
     assert healthy.events == healthy.requests * 51
+
+
+@pytest.mark.parametrize("way", ["selftest", "calibration"])
+def test_events_are_read_the_quick_way_as_in_a_bench(way: str, monkeypatch: pytest.MonkeyPatch):
+    """Raw events kept would send each through a parser that costs more, and overstate the cost."""
+    slow = []
+    honest = answer_reader.read_document
+    monkeypatch.setattr(answer_reader, "read_document", lambda *a: slow.append(1) or honest(*a))
+    if way == "selftest":
+        run_selftest([2], rounds=2)
+    else:
+        asyncio.run(calibrate(2))
+    requests = 8 + 2 * 2  # the warm-up's too
+    assert len(slow) / requests <= 8, "the first, the last and the usage, not all of 51"
 
 
 def test_spread_is_of_absolute_errors():

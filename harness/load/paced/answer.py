@@ -117,9 +117,13 @@ class AnswerBytes:
 
 def json_answer(document: object, status: bytes = b"200 OK") -> bytes:
     """A whole JSON answer."""
-    body = json.dumps(document).encode()
+    return answer_of(json.dumps(document).encode(), b"application/json", status)
+
+
+def answer_of(body: bytes, media_type: bytes, status: bytes = b"200 OK") -> bytes:
+    """A whole answer."""
     return (
-        b"HTTP/1.1 " + status + b"\r\nContent-Type: application/json\r\n"
+        b"HTTP/1.1 " + status + b"\r\nContent-Type: " + media_type + b"\r\n"
         b"Content-Length: %d\r\n\r\n" % len(body) + body
     )
 

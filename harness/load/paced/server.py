@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.client.arrival_stamp import STAMP_SPACE, age_s, ask_for_stamps
-from harness.load.paced.answer import AnswerBytes, json_answer
+from harness.load.paced.answer import AnswerBytes, answer_of, json_answer
 from harness.load.paced.pace import Pace
-from harness.load.paced.truth import Truth
+from harness.load.paced.truth import Sends, Truth
 
 now = time.monotonic
 _MODELS = {"object": "list", "data": [{"id": "paced", "object": "model"}]}
@@ -52,6 +52,7 @@ class _Answer:
     writes: Iterator[tuple[float, int, int]]
     started_s: float
     chunks: int
+    sends: Sends
     sent_s: float = 0.0
 
 
@@ -59,6 +60,7 @@ class PacedServer:
     """Serves paced completions on a port of the loopback interface until `stop` is called.
 
     ``GET /paced/truth`` tells what a perfect client would have measured since it was last asked,
+    ``GET /paced/sends`` when each event of each answer since then was sent (JSON Lines), and
     ``GET /paced/hanging`` how many answers have stopped for good, as their pace asked.
     """
 
@@ -167,6 +169,8 @@ class PacedServer:
             self._write(connection, json_answer({}))
         elif path == b"/paced/truth":
             self._write(connection, json_answer(self._truth.take()))
+        elif path == b"/paced/sends":
+            self._write(connection, answer_of(self._truth.take_sends(), b"application/jsonl"))
         elif path == b"/paced/hanging":
             self._write(connection, json_answer({"answers": self._hanging}))
         else:
@@ -185,8 +189,9 @@ class PacedServer:
             return
         prompt = asked.get("prompt", "")
         count = len(prompt) if isinstance(prompt, list) else len(str(prompt).split())
+        response_id = f"paced-{next(self._order)}"
         answer_bytes = AnswerBytes(
-            f"paced-{next(self._order)}",
+            response_id,
             count,
             tokens,
             pace.tokens_per_chunk,
@@ -198,9 +203,10 @@ class PacedServer:
             self._write(connection, answer_bytes.whole())
             return
         connection.answering = True
+        sends = self._truth.sends[response_id] = Sends(connection.arrived_s)
         writes = pace.writes(tokens)
         chunks = -(-tokens // pace.tokens_per_chunk)
-        self._plan(_Answer(connection, answer_bytes, pace, writes, read_s, chunks))
+        self._plan(_Answer(connection, answer_bytes, pace, writes, read_s, chunks, sends))
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -233,6 +239,7 @@ class PacedServer:
         else:
             self._truth.gaps.append(sent_s - answer.sent_s)
         answer.sent_s = sent_s
+        answer.sends.sent_s.extend([sent_s] * count)
         data = b"".join(answer.bytes.chunk(i, sent_s) for i in range(first, last))
         if last < answer.chunks:
             self._write(connection, data)
