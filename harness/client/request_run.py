@@ -45,6 +45,7 @@ class RequestRun:
         self._exchange: Exchange | None = None
         self._connection: HttpConnection | None = None
         self._cancelled = False
+        self._settled = False
         self.transcript = RequestTranscript(request.key, Ending.COMPLETE, request.due_s)
         if request.prompt_ids is not None:
             self.transcript.planned_prompt_tokens = len(request.prompt_ids)
@@ -80,10 +81,11 @@ class RequestRun:
             await self._attempt(fresh=True)
 
     def settle(self) -> None:
-        """Parse what was put aside and name the ending."""
+        """Parse what was put aside and name the ending. Called again, no effect."""
         transcript, exchange, reader = self.transcript, self._exchange, self._reader
-        if exchange is None:
+        if exchange is None or self._settled:
             return
+        self._settled = True
         if exchange.t_end_s is not None:
             transcript.t_end_s = exchange.t_end_s - self._origin_s
         transcript.status = exchange.status

@@ -27,6 +27,15 @@ SAMPLE_EVERY_S: Final = 0.5
 SAMPLE_PIECES: Final = 256
 """Pieces of such an answer at most: well under a millisecond of parsing."""
 
+SETTLE_EVERY_S: Final = 0.5
+"""How long answers that ended wait to be parsed where they are wanted while the run goes on."""
+
+SETTLE_STEP_S: Final = 0.001
+"""The loop is not held up for longer at a time, unless one answer alone takes longer to parse."""
+
+SETTLE_SHARE: Final = 0.1
+"""Of one CPU at most, for parsing while requests are in flight; what is left over is done after."""
+
 
 class WorkloadRun:
     """One run. Requests are sent when due; one that waits for tokens of another, after those.
@@ -46,12 +55,15 @@ class WorkloadRun:
         keep_raw: bool = True,
         on_end: Callable[[RequestTranscript], None] | None = None,
         on_drained: Callable[[], None] | None = None,
+        on_settled: Callable[[RequestTranscript], None] | None = None,
         start_at_s: float | None = None,
         ends_by_closing: bool = False,
     ) -> None:
         """``on_end`` is told of each request that ended, before its backlog is parsed but for a
         sample of `SAMPLE_EVERY_S`;
-        ``on_drained`` when all have ended and only parsing is left. ``start_at_s`` is when to
+        ``on_drained`` when all have ended and only parsing is left. ``on_settled`` is given each
+        request once, whole, soon after it ended (`SETTLE_EVERY_S`, in slices of `SETTLE_STEP_S`);
+        it must not raise. ``start_at_s`` is when to
         begin on the clock; None: when everything is prepared. ``ends_by_closing`` is as for
         `RequestRun`.
         """
@@ -64,10 +76,11 @@ class WorkloadRun:
         self._keep_raw = keep_raw
         self._on_end = on_end
         self._on_drained = on_drained
+        self._on_settled = on_settled
         self._origin_s = 0.0
         self._runs: dict[str, RequestRun] = {}
         self._active: dict[str, RequestRun] = {}
-        self._unsettled: list[RequestRun] = []
+        self._unsettled: deque[RequestRun] = deque()
         self._unsettled_pieces = 0
         self._sampled_s = 0.0
         self._token_waiters: dict[str, list[tuple[int, asyncio.Event]]] = defaultdict(list)
@@ -87,13 +100,15 @@ class WorkloadRun:
                 self._token_waiters[request.after.key].append(waiter)
             elif request.after_end is not None:
                 waits[request.key] = self._ended_events[request.after_end]
-        watchdog = asyncio.create_task(self._watch())
+        aside = [asyncio.create_task(self._watch())]
+        if self._on_settled is not None:
+            aside.append(asyncio.create_task(self._settle_by_and_by()))
         try:
             await self._dispatch(waits)
             while self._tasks:
                 await asyncio.gather(*self._tasks)
         finally:
-            started = [*self._tasks, watchdog]
+            started = [*self._tasks, *aside]
             for task in started:
                 task.cancel()
             await asyncio.gather(*started, return_exceptions=True)
@@ -195,9 +210,8 @@ class WorkloadRun:
             self._ended_events[key].set()
         if self._is_sample(run):
             run.settle()
-        else:
-            self._unsettled.append(run)
-            self._unsettled_pieces += run.backlog_pieces
+        self._unsettled.append(run)
+        self._unsettled_pieces += run.backlog_pieces
         if self._on_end is not None:
             self._on_end(run.transcript)
         if self._unsettled_pieces > BACKLOG_PIECES:
@@ -212,11 +226,24 @@ class WorkloadRun:
             self._sampled_s = t_s
         return due
 
-    def _settle(self) -> None:
-        for run in self._unsettled:
+    def _settle(self, until_s: float = float("inf")) -> None:
+        """Parse the answers that wait, in order of their ends, the first one in any case."""
+        while self._unsettled:
+            run = self._unsettled.popleft()
+            self._unsettled_pieces -= run.backlog_pieces
             run.settle()
-        self._unsettled.clear()
-        self._unsettled_pieces = 0
+            if self._on_settled is not None:
+                self._on_settled(run.transcript)
+            if now() >= until_s:
+                return
+
+    async def _settle_by_and_by(self) -> None:
+        while True:
+            await asyncio.sleep(SETTLE_EVERY_S)
+            while self._unsettled:
+                started_s = now()
+                self._settle(started_s + SETTLE_STEP_S)
+                await asyncio.sleep((now() - started_s) * (1 / SETTLE_SHARE - 1))
 
     async def _watch(self) -> None:
         while True:

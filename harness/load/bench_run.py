@@ -13,11 +13,11 @@ from harness.load.client_health import ClientHealth
 from harness.load.measurement import Measurement, measure
 from harness.load.probe_prompts import probe_alphabet, spelling_for
 from harness.load.progress import Progress
+from harness.load.request_rows import RequestRows
 from harness.load.selftest import calibrate
-from harness.load.text_tokens import count_text_tokens, load_tokenizer
+from harness.load.text_tokens import load_tokenizer
 from harness.load.worker import WorkerTask
 from harness.load.worker_run import ONE_WORKER, WorkerPlan, measure_with_workers
-from harness.metrics.request_row import to_row
 from harness.metrics.slo import Slo
 from harness.results.document import MetricRow
 from harness.results.run_folder import RunFolder
@@ -114,11 +114,11 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         folder.set_server(**discover_server(plan.url, api_key=plan.api_key, model=model))
         folder.set_server(url=plan.url, model=model, sources={"url": "given"})
         folder.set_server(**plan.facts, wording=wording.to_json())
+        rows = RequestRows(folder, "requests", plan.tokenizer)
         if plan.workers == ONE_WORKER:
             with Progress(len(workload.requests), quiet=quiet) as progress:
-                measured = uvloop.run(_measure(plan, model, wording, workload, warmup, progress))
-            if plan.tokenizer is not None:
-                count_text_tokens(measured.requests, plan.tokenizer)
+                run = _measure(plan, model, wording, workload, warmup, progress, rows)
+                measured = uvloop.run(run)
         else:
             task = WorkerTask(
                 plan.url,
@@ -129,10 +129,11 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
                 tokenizer=plan.tokenizer,
                 wording=wording,
             )
-            measured = measure_with_workers(plan.workers, task)
+            measured = measure_with_workers(plan.workers, task, rows.add_row)
         if plan.calibrate and not measured.interrupted:
             streams = workload.concurrency or _most_in_flight(measured.requests)
             measured.health.calibration = uvloop.run(calibrate(streams))
+        rows.check()
         outcome = _write(folder, plan, model, workload, measured)
         outcome.wording = wording
         if measured.interrupted:
@@ -187,10 +188,13 @@ async def _measure(
     workload: Workload,
     warmup: Workload | None,
     progress: Progress,
+    rows: RequestRows,
 ) -> Measurement:
     target = target_of(plan, model, wording)
     try:
-        return await measure(target, workload, warmup=warmup, on_end=progress.ended)
+        return await measure(
+            target, workload, warmup=warmup, on_end=progress.ended, on_settled=rows.add
+        )
     finally:
         await target.close()
 
@@ -216,8 +220,6 @@ def prompts_for(model: str, choice: str) -> Prompts:
 def _write(
     folder: RunFolder, plan: BenchPlan, model: str, workload: Workload, measured: Measurement
 ) -> BenchOutcome:
-    for request in measured.requests:
-        folder.append("requests", to_row(request))
     rows = measured.metrics(workload, plan.objectives)
     folder.add_metrics(rows)
     folder.set_client_health(measured.health.to_json())

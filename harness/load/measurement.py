@@ -34,11 +34,14 @@ async def measure(
     *,
     warmup: Workload | None = None,
     on_end: Callable[[RequestTranscript], None] | None = None,
+    on_settled: Callable[[RequestTranscript], None] | None = None,
     start_at_s: float | None = None,
 ) -> Measurement:
     """Run the warm-up, which is thrown away, and then the workload under watch.
 
-    ``start_at_s`` is when to begin, on the monotonic clock; None: when all is prepared.
+    ``on_end`` is told of each request that ended; ``on_settled`` is given each once it is whole,
+    in order of their ends. ``start_at_s`` is when to begin, on the monotonic clock; None: when all
+    is prepared.
     Stopped by cancellation (Ctrl-C), it returns what had ended by then.
     """
     if warmup is not None:
@@ -56,7 +59,11 @@ async def measure(
     async with watch:
         try:
             transcript = await target.run(
-                workload, on_end=note, on_drained=watch.stop, start_at_s=start_at_s
+                workload,
+                on_end=note,
+                on_drained=watch.stop,
+                on_settled=on_settled,
+                start_at_s=start_at_s,
             )
             requests = list(transcript.requests.values())
         except asyncio.CancelledError:

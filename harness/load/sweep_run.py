@@ -13,8 +13,8 @@ import uvloop
 from harness.load.bench_load import RecipeLoad
 from harness.load.bench_run import BenchPlan, model_of, prompts_for, target_of, wording_for
 from harness.load.measurement import Measurement, measure
+from harness.load.request_rows import RequestRows
 from harness.load.sweep import Ladder, Point, knee, sweep
-from harness.metrics.request_row import to_row
 from harness.results.document import MetricRow
 from harness.results.run_folder import RunFolder
 from harness.targets.wording import Wording
@@ -59,9 +59,9 @@ def run_sweep(
             workload = load.workload(prompts, plan.seed + streams)
             folder.add_workload(workload, name=f"{recipe.name}-{streams}")
             warmup = load.warmup(prompts, plan.seed + streams) if plan.warmup else None
-            measured = uvloop.run(_measure(plan, model, wording, workload, warmup))
-            for request in measured.requests:
-                folder.append(f"requests-{streams}", to_row(request))
+            rows = RequestRows(folder, f"requests-{streams}")
+            measured = uvloop.run(_measure(plan, model, wording, workload, warmup, rows))
+            rows.check()
             found = _point(streams, measured.metrics(workload), measured)
             folder.add_metrics(measured.metrics(workload))
             on_point(found)
@@ -77,11 +77,16 @@ def run_sweep(
 
 
 async def _measure(
-    plan: BenchPlan, model: str, wording: Wording, workload: Workload, warmup: Workload | None
+    plan: BenchPlan,
+    model: str,
+    wording: Wording,
+    workload: Workload,
+    warmup: Workload | None,
+    rows: RequestRows,
 ) -> Measurement:
     target = target_of(plan, model, wording)
     try:
-        return await measure(target, workload, warmup=warmup)
+        return await measure(target, workload, warmup=warmup, on_settled=rows.add)
     finally:
         await target.close()
 

@@ -25,9 +25,8 @@ def load_tokenizer(path: Path) -> Any:
         raise UserError(f"{file} is no tokenizer.json: {error}") from None
 
 
-def count_text_tokens(requests: Iterable[RequestTranscript], tokenizer_path: Path) -> None:
-    """Set ``text_tokens`` of every request with text. Raises UserError for a bad tokenizer."""
-    tokenizer = load_tokenizer(tokenizer_path)
+def count_text_tokens(requests: Iterable[RequestTranscript], tokenizer: Any) -> None:
+    """Set ``text_tokens`` of every request with text, by a tokenizer of `load_tokenizer`."""
     for request in requests:
         texts = [choice.text for choice in request.choices.values()]
         if any(texts):

@@ -1,12 +1,13 @@
 """One worker: its share of a workload, sent by a loop of its own.
 
 The same class runs as a process on this machine and as a Ray actor on another. It is prepared
-(connections, warm-up), then told when to begin on its own monotonic clock, and gives back rows.
+(connections, warm-up), then told when to begin on its own monotonic clock, and gives rows: one by
+one as requests end where somebody takes them, else all at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import uvloop
 
 from harness.client.clock import now
 from harness.load.client_health import ClientHealth
-from harness.load.measurement import measure
-from harness.load.text_tokens import count_text_tokens
+from harness.load.measurement import Measurement, measure
+from harness.load.text_tokens import count_text_tokens, load_tokenizer
 from harness.metrics.request_row import to_row
 from harness.targets.http import HttpTarget
 from harness.targets.wording import Wording
+from harness.transcript import RequestTranscript
 from workloads.workload import Workload
 
 
@@ -40,7 +42,7 @@ class WorkerTask:
 
 @dataclass(slots=True)
 class WorkerReport:
-    """Raw rows with times from the common start, and how the worker fared."""
+    """Raw rows with times from the common start, in order of ends, and how the worker fared."""
 
     rows: list[dict[str, Any]]
     health: ClientHealth
@@ -52,19 +54,36 @@ class Worker:
 
     def __init__(self, task: WorkerTask) -> None:
         self._task = task
+        self._tokenizer: Any = None
 
     def now(self) -> float:
         """Seconds on this worker's monotonic clock."""
         return now()
 
     def prepare(self) -> None:
-        """Send the warm-up, on a loop that ends with it."""
+        """Load what is needed and send the warm-up, on a loop that ends with it."""
+        if self._task.tokenizer is not None:
+            self._tokenizer = load_tokenizer(self._task.tokenizer)
         if self._task.warmup is not None:
             uvloop.run(_warm_up(self._task, self._task.warmup))
 
-    def run(self, start_at_s: float) -> WorkerReport:
-        """Begin at ``start_at_s`` on this worker's clock and return when all have ended."""
-        return uvloop.run(_measure(self._task, start_at_s))
+    def run(
+        self, start_at_s: float, on_row: Callable[[dict[str, Any]], None] | None = None
+    ) -> WorkerReport:
+        """Begin at ``start_at_s`` on this worker's clock and return when all have ended.
+
+        ``on_row`` is given each row soon after its request ended; the report is then without rows.
+        """
+        rows: list[dict[str, Any]] = []
+        give = rows.append if on_row is None else on_row
+
+        def settled(request: RequestTranscript) -> None:
+            if self._tokenizer is not None:
+                count_text_tokens([request], self._tokenizer)
+            give(to_row(request))
+
+        measured = uvloop.run(_measure(self._task, start_at_s, settled))
+        return WorkerReport(rows, measured.health, measured.interrupted)
 
 
 # Functions, not methods: Ray takes a class with coroutine methods for an asynchronous actor and
@@ -77,14 +96,13 @@ async def _warm_up(task: WorkerTask, warmup: Workload) -> None:
     await target.close()
 
 
-async def _measure(task: WorkerTask, start_at_s: float) -> WorkerReport:
+async def _measure(
+    task: WorkerTask, start_at_s: float, on_settled: Callable[[RequestTranscript], None]
+) -> Measurement:
     target = _target(task)
-    measured = await measure(target, task.workload, start_at_s=start_at_s)
+    measured = await measure(target, task.workload, on_settled=on_settled, start_at_s=start_at_s)
     await target.close()
-    if task.tokenizer is not None:
-        count_text_tokens(measured.requests, task.tokenizer)
-    rows = [to_row(request) for request in measured.requests]
-    return WorkerReport(rows, measured.health, measured.interrupted)
+    return measured
 
 
 def _target(task: WorkerTask) -> HttpTarget:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from harness.load.client_health import merged
 from harness.load.measurement import Measurement
@@ -13,6 +13,8 @@ from harness.load.split import split
 from harness.load.worker import WorkerReport, WorkerTask
 from harness.metrics.request_row import from_row
 from workloads.workload import Workload
+
+RowTaker = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +38,37 @@ ONE_WORKER: Final = WorkerPlan()
 """This process alone."""
 
 
-def measure_with_workers(plan: WorkerPlan, task: WorkerTask) -> Measurement:
-    """Run ``task`` cut into ``plan.count`` shares. Raises WorkerLost, RayMissing."""
+def measure_with_workers(
+    plan: WorkerPlan, task: WorkerTask, on_row: RowTaker | None = None
+) -> Measurement:
+    """Run ``task`` cut into ``plan.count`` shares. Raises WorkerLost, RayMissing.
+
+    ``on_row`` is given each row: of processes here soon after its request ended, of Ray actors
+    after the run.
+    """
     parts = split(task.workload, plan.count)
     warmups = split(task.warmup, len(parts)) if task.warmup is not None else []
     tasks = [
         replace(task, workload=part, warmup=warmups[number] if number < len(warmups) else None)
         for number, part in enumerate(parts)
     ]
-    return _together(task.workload, _run(plan, tasks))
+    return _together(task.workload, _run(plan, tasks, on_row))
 
 
-def _run(plan: WorkerPlan, tasks: Sequence[WorkerTask]) -> list[WorkerReport]:
-    if plan.ray:
-        from harness.load.ray_workers import run_on_ray
+def _run(
+    plan: WorkerPlan, tasks: Sequence[WorkerTask], on_row: RowTaker | None
+) -> list[WorkerReport]:
+    if not plan.ray:
+        from harness.load.local_workers import run_locally
 
-        return run_on_ray(tasks, plan.ray_address)
-    from harness.load.local_workers import run_locally
+        return run_locally(tasks, on_row)
+    from harness.load.ray_workers import run_on_ray
 
-    return run_locally(tasks)
+    reports = run_on_ray(tasks, plan.ray_address)
+    for row in (row for report in reports for row in report.rows):
+        if on_row is not None:
+            on_row(row)
+    return reports
 
 
 def _together(workload: Workload, reports: Sequence[WorkerReport]) -> Measurement:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final
 
 import zstandard
 
 from harness.metrics.request_row import from_row
+from harness.results.row_reader import read_rows
 from harness.transcript import RequestTranscript
 
 _NAMES: Final = ("requests.jsonl", "requests.jsonl.zst")
@@ -19,7 +18,7 @@ def read_requests(path: Path) -> list[RequestTranscript]:
     """The requests of a run. Raises ValueError with one sentence that names the file and line."""
     file = _row_file(path)
     requests = []
-    for number, row in _rows(file):
+    for number, row in read_rows(file):
         try:
             requests.append(from_row(row))
         except ValueError as error:
@@ -45,26 +44,3 @@ def _row_file(path: Path) -> Path:
         if (path / name).is_file():
             return path / name
     raise ValueError(f"{path} is neither a file of request rows nor a folder with {_NAMES[0]}")
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        with _open(path) as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    yield number, json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
-    except (UnicodeDecodeError, zstandard.ZstdError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-
-
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".zst":
-        opened: TextIO = zstandard.open(path, "rt", encoding="utf-8")
-        return opened
-    return path.open(encoding="utf-8")

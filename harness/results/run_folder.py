@@ -71,6 +71,12 @@ class RunFolder:
         run.save()
         return run
 
+    def begin_rows(self, name: str) -> None:
+        """Make ``name.jsonl``, empty, and save, so that the document names it from the start."""
+        with _explained(self.path):
+            self._row_files[name] = RowFile(self.path, name)
+        self.save()
+
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         """Add one row to ``name.jsonl``; the document refers to it from the next save on."""
         with _explained(self.path):

@@ -95,12 +95,14 @@ class HttpTarget:
         *,
         on_end: Callable[[RequestTranscript], None] | None = None,
         on_drained: Callable[[], None] | None = None,
+        on_settled: Callable[[RequestTranscript], None] | None = None,
         start_at_s: float | None = None,
     ) -> Transcript:
         """Send every request when it is due and return what came back.
 
-        ``on_end`` is told of each request that ended, ``on_drained`` when all have. The run begins
-        when all is prepared, or at ``start_at_s`` on the monotonic clock.
+        ``on_end`` is told of each request that ended, ``on_drained`` when all have; ``on_settled``
+        is given each once it is whole, and must not raise. The run begins when all is prepared,
+        or at ``start_at_s`` on the monotonic clock.
         Raises TargetUnusable only if no model was given and the server cannot name one.
         """
         if self.model is None:
@@ -113,6 +115,7 @@ class HttpTarget:
             keep_raw=self.keep_raw,
             on_end=on_end,
             on_drained=on_drained,
+            on_settled=on_settled,
             start_at_s=start_at_s,
             ends_by_closing=self.wording.ends_by_closing,
         ).finish()

@@ -1,4 +1,5 @@
-"""Ctrl-C, and servers that die under way: the run ends in bounded time, what ended is on disk."""
+"""Ctrl-C, a kill, and servers that die under way: the run ends in bounded time, what ended is on
+disk."""
 
 from __future__ import annotations
 
@@ -79,6 +80,29 @@ def test_interrupted_runs_keep_what_ended(tmp_path: Path, workers: str):
     assert stopped, "what was in flight is kept too"
     assert all(len(r.first.chunks) == 4 for r in stopped)
     assert json.loads((folder / "result.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_killed_run_keeps_the_rows_of_what_had_ended(tmp_path: Path, workers: str):
+    """Rows are written while the run goes on: no handler runs when a process is killed."""
+    lengths = "at = [0.0, 0.7, 0.71, 1.0]\ntokens = [2, 2, 9, 9]"
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(RECIPE.format(last="hang_at = 4", kind="quantiles", lengths=lengths))
+    with paced_server("--ttft-s", "0.002") as url:
+        process = bench(url, tmp_path, "--preset", str(recipe), "--workers", workers)
+        wait_for(lambda: hanging(url) == 4)
+        [rows] = tmp_path.glob("*/requests.jsonl")
+        wait_for(lambda: rows.stat().st_size > 0, seconds=30.0)
+        time.sleep(1.0)  # what ended before the slots were stuck is given its time to be parsed
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=90)
+    kept = read_requests(rows.parent)
+    assert {r.ending for r in kept} == {Ending.COMPLETE}
+    assert all(len(r.first.chunks) == 2 for r in kept)
+    document = json.loads((rows.parent / "result.json").read_text())
+    assert document["status"] == "running", "nobody could say that it ended"
+    assert [raw["path"] for raw in document["raw"]] == ["requests.jsonl"]
+    assert document["workloads"][0]["requests"] == 40
 
 
 def test_a_server_that_dies_under_way_ends_the_run_with_typed_failures(tmp_path: Path):
