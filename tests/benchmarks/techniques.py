@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.techniques --out results/techniques
 
-Our server with one technique off in turn, and with all of them, each judged by the six TEC checks
-as any server is. Every server that lacks something must be told by the check of that technique,
-and the one that lacks nothing must pass all six. Two have two slots, where a freed slot matters.
+Our server with one technique off in turn, each judged by the TEC check of that technique as any
+server is, and with all of them, judged by all six. Every server that lacks something must be told,
+and the one that lacks nothing must pass. Two have two slots, where a freed slot matters.
 Writes techniques.json and techniques.md.
 """
 
@@ -107,33 +107,33 @@ def row(server: Server, results: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The document as a table: verdict and effect of every check on every server."""
-    heads = " | ".join(CHECKS)
+    """The document as a table: verdict, effect and control of each check on each server."""
+    rows = document["rows"]
+    whole = {i: c.get("effect") for i, c in rows[0]["checks"].items()}
     lines = [
         "# Techniques told from outside",
         "",
-        f"`{document['command']}`: our server with one technique off in turn, judged by the checks "
-        "of the chapter TEC over HTTP. Each cell: verdict and effect, the ratio that the check "
-        "measures, large where the technique is in use. In bold the check that must tell what the "
-        f"server lacks. {document['recognised']} of {len(document['rows'])} servers are "
-        "recognised.",
+        f"`{document['command']}`: our server with one technique off in turn, judged over HTTP by "
+        "the check of that technique, and with all of them, judged by all six. The effect is the "
+        "ratio that the check measures, large where the technique is in use; the control says how "
+        "far apart the two cases would lie. "
+        f"{document['recognised']} of {len(rows)} servers are recognised.",
         "",
-        f"| lacks | {heads} | recognised |",
-        "|---" * (len(CHECKS) + 2) + "|",
+        "| the server lacks | check | verdict | effect | effect where nothing is lacking | control "
+        "| agreement | rounds | recognised |",
+        "|---" * 9 + "|",
     ]
-    for entry in document["rows"]:
-        cells = [_cell(entry, check_id) for check_id in CHECKS]
+    for entry in rows:
         told = "yes" if entry["recognised"] else "**no**"
-        lines.append(f"| {entry['lacks']} | {' | '.join(cells)} | {told} |")
+        for check_id, found in entry["checks"].items():
+            numbers = [found.get("effect"), whole.get(check_id), found.get("control")]
+            shown = " | ".join("" if n is None else f"{n:.2f}" for n in numbers)
+            lines.append(
+                f"| {entry['lacks']} | {check_id} | {found['verdict']} | {shown} "
+                f"| {found.get('agreement', 0):.2f} | {found.get('rounds', 0):.0f} | {told} |"
+            )
     sentences = [f"- {check.id}: {check.sentence}" for check in select(["TEC"])]
     return "\n".join([*lines, "", *sentences, ""])
-
-
-def _cell(entry: Mapping[str, Any], check_id: str) -> str:
-    found = entry["checks"][check_id]
-    effect = f" {found['effect']:.2f}" if "effect" in found else ""
-    text = f"{found['verdict']}{effect}"
-    return f"**{text}**" if entry["told_by"] == check_id else text
 
 
 def main() -> None:
@@ -166,7 +166,8 @@ def measured(seed: int) -> list[dict[str, Any]]:
         folder = export_probe(VARIANTS[VARIANT], Path(scratch) / VARIANT)
         model = load_model(folder)
         for server in SERVERS:
-            rows.append(row(server, judged(server, model, folder, seed=seed)))
+            only = (server.check_id,) if server.check_id else CHECKS
+            rows.append(row(server, judged(server, model, folder, only, seed)))
             print(json.dumps(rows[-1]), flush=True)
     return rows
 
