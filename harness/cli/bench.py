@@ -46,6 +46,7 @@ def command(
     tokenizer: option.Tokenizer = None,
     page: option.Page = True,
     out: option.Out = Path("runs"),
+    rows: option.Rows = "plain",
     as_json: option.Json = False,
 ) -> None:
     """Measure TTFT, gaps and throughput of any OpenAI-compatible server.
@@ -58,14 +59,13 @@ def command(
     try:
         load: Load = RecipeLoad(_recipe(preset, requests, concurrency, rate))
         load = _or_trace(load, trace, requests, time_scale, length_scale)
+        plan = BenchPlan(url or "", load, seed, model, api_key, prompts, warmup=warmup, out=out)
+        plan = replace(plan, calibrate=calibrate, page=page, tokenizer=tokenizer, rows=rows)
         plan = replace(
-            BenchPlan(url or "", load, seed, model, api_key, prompts, warmup=warmup, out=out),
+            plan,
             objectives=tuple(Slo.parse(text) for text in slo or ()),
             extra_params=dict(_parameter(text) for text in param or ()),
             workers=WorkerPlan.parse(workers),
-            calibrate=calibrate,
-            page=page,
-            tokenizer=tokenizer,
         )
     except ValueError as error:
         raise UserError(str(error)) from None

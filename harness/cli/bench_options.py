@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from harness.results.row_file import RowFormat
+
 Url = Annotated[
     str | None, typer.Argument(help="Base URL of the server, e.g. http://127.0.0.1:8000")
 ]
@@ -68,4 +70,8 @@ Tokenizer = Annotated[
 ]
 Page = Annotated[bool, typer.Option(help="Draw the run as report.html in its folder.")]
 Out = Annotated[Path, typer.Option(help="Where run folders go.")]
+Rows = Annotated[
+    RowFormat,
+    typer.Option(help="Request rows as plain JSON Lines, or zstd: a third of the size."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the metrics as JSON instead of a table.")]

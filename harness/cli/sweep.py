@@ -28,6 +28,7 @@ def command(
     prompts: option.PromptKind = "auto",
     warmup: option.Warmup = True,
     out: option.Out = Path("runs"),
+    rows: option.Rows = "plain",
     as_json: option.Json = False,
 ) -> None:
     """Find where more streams stop helping: concurrency doubles until throughput stops growing.
@@ -44,7 +45,8 @@ def command(
         recipe = load_preset(preset)
     except ValueError as error:
         raise UserError(str(error)) from None
-    plan = BenchPlan(url, RecipeLoad(recipe), seed, model, api_key, prompts, warmup=warmup, out=out)
+    load = RecipeLoad(recipe)
+    plan = BenchPlan(url, load, seed, model, api_key, prompts, warmup=warmup, out=out, rows=rows)
 
     def show(point: Point) -> None:
         if not as_json:

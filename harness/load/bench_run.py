@@ -20,6 +20,7 @@ from harness.load.worker import WorkerTask
 from harness.load.worker_run import ONE_WORKER, WorkerPlan, measure_with_workers
 from harness.metrics.slo import Slo
 from harness.results.document import MetricRow
+from harness.results.row_file import RowFormat
 from harness.results.run_folder import RunFolder
 from harness.results.server_identity import discover_server
 from harness.targets.http import HttpTarget
@@ -51,6 +52,7 @@ class BenchPlan:
     page: bool = True
     tokenizer: Path | None = None
     out: Path = Path("runs")
+    rows: RowFormat = "plain"
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -109,7 +111,7 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
     before = with_params(plan, plan.load.warmup(prompts, plan.seed))
     warmup = before if plan.warmup else None
     wording = uvloop.run(wording_for(plan, model, before))
-    with RunFolder.create(plan.out, kind="bench", command=sys.argv) as folder:
+    with RunFolder.create(plan.out, kind="bench", command=sys.argv, rows=plan.rows) as folder:
         folder.add_workload(workload, name=plan.load.name)
         folder.set_server(**discover_server(plan.url, api_key=plan.api_key, model=model))
         folder.set_server(url=plan.url, model=model, sources={"url": "given"})
@@ -121,14 +123,9 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
                 measured = uvloop.run(run)
         else:
             task = WorkerTask(
-                plan.url,
-                model,
-                workload,
-                warmup,
-                plan.api_key,
-                tokenizer=plan.tokenizer,
-                wording=wording,
-            )
+                plan.url, model, workload, warmup, plan.api_key,
+                tokenizer=plan.tokenizer, wording=wording,
+            )  # fmt: skip
             measured = measure_with_workers(plan.workers, task, rows.add_row)
         if plan.calibrate and not measured.interrupted:
             streams = workload.concurrency or _most_in_flight(measured.requests)

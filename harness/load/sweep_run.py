@@ -48,7 +48,7 @@ def run_sweep(
     prompts = prompts_for(model, plan.prompts)
     like = RecipeLoad(recipe).warmup(prompts, plan.seed)
     wording = uvloop.run(wording_for(plan, model, like))
-    with RunFolder.create(plan.out, kind="sweep", command=sys.argv) as folder:
+    with RunFolder.create(plan.out, kind="sweep", command=sys.argv, rows=plan.rows) as folder:
         folder.set_server(url=plan.url, model=model, wording=wording.to_json())
 
         def point(streams: int) -> Point:

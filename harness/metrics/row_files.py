@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import zstandard
-
 from harness.metrics.request_row import from_row
 from harness.results.row_reader import read_rows
 from harness.transcript import RequestTranscript
@@ -26,15 +24,6 @@ def read_requests(path: Path) -> list[RequestTranscript]:
     if not requests:
         raise ValueError(f"{file} holds no requests")
     return requests
-
-
-def compress(path: Path) -> Path:
-    """Replace a .jsonl file by its .jsonl.zst twin and return that."""
-    packed = path.with_name(path.name + ".zst")
-    with path.open("rb") as source, packed.open("wb") as sink:
-        zstandard.ZstdCompressor(level=10).copy_stream(source, sink)
-    path.unlink()
-    return packed
 
 
 def _row_file(path: Path) -> Path:

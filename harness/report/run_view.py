@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from harness.metrics.request_row import from_row
 from harness.metrics.samples import samples
 from harness.report.step import Step
 from harness.results.document import ResultDocument, read_result
+from harness.results.row_reader import read_rows
 from harness.transcript import RequestTranscript
 
 
@@ -78,10 +78,5 @@ class RunView:
 
 
 def _rows(path: Path | None) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON Lines file; a last line that a crash cut short is left out."""
-    if path is None:
-        return
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield json.loads(line)
+    """The rows of a file; a last one that a crash cut short is left out."""
+    return iter(()) if path is None else (row for _, row in read_rows(path))

@@ -35,7 +35,7 @@ from harness.results.document import (
     encode,
 )
 from harness.results.environment import environment, tool
-from harness.results.row_file import RowFile
+from harness.results.row_file import RowFile, RowFormat
 from harness.verdict import CheckResult, Failure
 from workloads.workload import Workload
 
@@ -47,19 +47,23 @@ class RunFolderError(UserError):
 class RunFolder:
     """Writes one run. Use it as a context manager: how the block ends is how the run ended."""
 
-    def __init__(self, path: Path, document: ResultDocument) -> None:
+    def __init__(self, path: Path, document: ResultDocument, rows: RowFormat = "plain") -> None:
         self.path = path
+        self._rows: RowFormat = rows
         self.document = document
         self._row_files: dict[str, RowFile] = {}
         self._t_start_s = time.monotonic()
         self._in_vain: str | None = None
 
     @classmethod
-    def create(cls, parent: Path, *, kind: str, command: Sequence[str]) -> Self:
+    def create(
+        cls, parent: Path, *, kind: str, command: Sequence[str], rows: RowFormat = "plain"
+    ) -> Self:
         """Make ``parent/<time>-<kind>-<random>`` and write the first document into it.
 
         ``kind`` is a word such as check, bench or demo. Of ``command``'s program only the name is
-        kept: where it is installed is nobody's business. Raises RunFolderError when ``parent``
+        kept: where it is installed is nobody's business. ``rows`` says how row files are written:
+        plain JSON Lines, or compressed with zstd. Raises RunFolderError when ``parent``
         cannot be written.
         """
         now = datetime.now(UTC)
@@ -67,21 +71,21 @@ class RunFolder:
         path = parent / run_id
         with _explained(path):
             path.mkdir(parents=True)
-        run = cls(path, _new_document(run_id, kind, command, now))
+        run = cls(path, _new_document(run_id, kind, command, now), rows)
         run.save()
         return run
 
     def begin_rows(self, name: str) -> None:
-        """Make ``name.jsonl``, empty, and save, so that the document names it from the start."""
+        """Make the row file ``name``, empty, and save: the document names it from the start."""
         with _explained(self.path):
-            self._row_files[name] = RowFile(self.path, name)
+            self._row_files[name] = RowFile(self.path, name, self._rows)
         self.save()
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """Add one row to ``name.jsonl``; the document refers to it from the next save on."""
+        """Add one row to the row file ``name``; the document refers to it from the next save on."""
         with _explained(self.path):
             if name not in self._row_files:
-                self._row_files[name] = RowFile(self.path, name)
+                self._row_files[name] = RowFile(self.path, name, self._rows)
             self._row_files[name].append(row)
 
     def add_verdict(self, result: CheckResult) -> None:
@@ -144,6 +148,9 @@ class RunFolder:
 
     def save(self) -> None:
         """Write the document as it stands. Raises RunFolderError, ResultInvalid."""
+        with _explained(self.path):
+            for file in self._row_files.values():
+                file.flush()
         self.document["raw"] = [file.reference() for file in self._row_files.values()]
         self.write_file(RESULT_FILE, encode(self.document))
 

@@ -16,6 +16,7 @@ from harness.results.document import (
 )
 from harness.results.index import INDEX_FILE, index_differs
 from harness.results.quotation import wrong_quotations
+from harness.results.row_reader import count_rows
 from harness.results.run_files import run_files
 from workloads.workload import Workload
 
@@ -112,21 +113,30 @@ def _claims(file: Path, document: ResultDocument) -> Iterator[str]:
 
 def _rows(folder: Path, raw: RawFile, *, ended: bool) -> Iterator[str]:
     """Digest, size and number of rows; a run that did not end may have rows after the digest."""
-    digest, lines, seen = hashlib.sha256(), 0, 0
+    digest, seen = hashlib.sha256(), 0
     with (folder / raw["path"]).open("rb") as file:
         while chunk := file.read(min(_CHUNK_BYTES, raw["bytes"] - seen)):
             digest.update(chunk)
-            lines += chunk.count(b"\n")
             seen += len(chunk)
         longer = bool(file.read(1))
     if seen < raw["bytes"]:
         yield f"{raw['path']} has {seen} bytes, should have {raw['bytes']}"
     elif digest.hexdigest() != raw["sha256"]:
         yield f"{raw['path']} is not the file that was written: its sha256 differs"
-    elif lines != raw["rows"]:
-        yield f"{raw['path']} has {lines} rows, should have {raw['rows']}"
+    else:
+        yield from _count(folder / raw["path"], raw)
     if longer and ended:
         yield f"{raw['path']} is longer than {raw['bytes']} bytes"
+
+
+def _count(path: Path, raw: RawFile) -> Iterator[str]:
+    try:
+        rows = count_rows(path, raw["bytes"])
+    except ValueError as error:
+        yield f"{path.name} cannot be decompressed: {error}"
+        return
+    if rows != raw["rows"]:
+        yield f"{path.name} has {rows} rows, should have {raw['rows']}"
 
 
 def _workload(path: Path, sha256: str | None) -> Iterator[str]:

@@ -35,12 +35,14 @@ def rows_by_id(document: dict) -> dict[tuple[str, str, str | None], float | None
     return {(r["id"], r["statistic"], r["window"]): r["value"] for r in document["metrics"]}
 
 
+@pytest.mark.parametrize("rows", ["plain", "zstd"])
 def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
-    paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rows: str, paced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     flags = [
         "--no-calibrate",
-        "--no-page",
+        "--rows",
+        rows,
         "--requests",
         "24",
         "--concurrency",
@@ -60,6 +62,12 @@ def test_bench_writes_a_folder_from_which_the_same_metrics_are_computed(
     folder = document["folder"]
     result = json.loads((Path(folder) / "result.json").read_text())
     assert result["status"] == "complete"
+    assert result["raw"][0]["path"] == (
+        "requests.jsonl" if rows == "plain" else "requests.jsonl.zst"
+    )
+    assert (Path(folder) / "report.html").is_file()
+    assert run("results", "verify", str(tmp_path)) == 0
+    capsys.readouterr()
     assert run("metrics", folder, "--slo", "e2e.response=60", "--json") == 0
     again = json.loads(capsys.readouterr().out)
     for row, first in zip(again, document["metrics"], strict=True):

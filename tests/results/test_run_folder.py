@@ -1,15 +1,20 @@
 """The run folder is complete after every step, and says how the run ended."""
 
+import errno
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.results import RunFolder, RunFolderError, read_result
+from harness.results import RunFolder, RunFolderError, read_result, row_file
+from harness.results.row_file import RowFile, RowFormat
+from harness.results.row_reader import read_rows
 from harness.verdict import CheckResult, Failure, Verdict
 from workloads.workload import Workload, WorkloadRequest
 
@@ -120,6 +125,42 @@ def test_a_killed_process_leaves_a_readable_folder(tmp_path: Path) -> None:
     assert document["status"] == "running"
     assert len(content.splitlines()) == 2
     assert hashlib.sha256(content[: raw["bytes"]]).hexdigest() == raw["sha256"]
+
+
+@pytest.mark.parametrize("rows", ["plain", "zstd"])
+def test_a_refused_write_leaves_whole_rows(
+    rows: RowFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes half of a row and refuses the rest: the half is taken back."""
+    monkeypatch.setattr(row_file, "FRAME_BYTES", 0)
+    file = RowFile(tmp_path, "requests", rows)
+    file.append({"key": "a"})
+    honest = file._file
+    file._file = HalfFull(honest)
+    with pytest.raises(OSError, match="No space left"):
+        file.append({"key": "b", "text": "x" * 100})
+    file._file = honest
+    file.append({"key": "c"})
+    file.close()
+    assert [row["key"] for _, row in read_rows(file.path)] == ["a", "c"]
+    reference = file.reference()
+    assert (reference["rows"], reference["bytes"]) == (2, file.path.stat().st_size)
+    assert reference["sha256"] == hashlib.sha256(file.path.read_bytes()).hexdigest()
+
+
+class HalfFull:
+    """Takes a part of the first write and refuses the next."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._full = False
+        self.truncate, self.seek = file.truncate, file.seek
+
+    def write(self, content: memoryview) -> int:
+        if self._full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._full = True
+        return int(self._file.write(content[:10]))
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:

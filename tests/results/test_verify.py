@@ -90,6 +90,19 @@ def test_each_breach_is_found(run: Path, break_it: Callable[[Path], None], compl
     assert complaint in str(problem)
 
 
+def test_compressed_rows_are_held_to_their_number_too(tmp_path: Path) -> None:
+    """The digest of the file says nothing of how many rows are in it."""
+    with RunFolder.create(tmp_path, kind="bench", command=["isobatch"], rows="zstd") as folder:
+        for key in "abc":
+            folder.append("requests", {"key": key})
+    assert verify(tmp_path).problems == ()
+    [raw] = folder.document["raw"]
+    assert (raw["path"], raw["media_type"]) == ("requests.jsonl.zst", "application/zstd")
+    changed(raw=[{**raw, "rows": 4}])(folder.path)
+    (problem,) = verify(tmp_path).problems
+    assert "has 3 rows, should have 4" in str(problem)
+
+
 @pytest.mark.parametrize(
     ("label", "right"),
     [
