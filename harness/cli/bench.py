@@ -13,7 +13,13 @@ from harness.cli import bench_options as option
 from harness.cli.errors import ExitStatus, UserError
 from harness.cli.server_under_test import ServerUnderTest
 from harness.load.bench_load import Load, RecipeLoad, TraceLoad
-from harness.load.bench_run import BenchInterrupted, BenchOutcome, BenchPlan, bench
+from harness.load.bench_run import (
+    BenchInterrupted,
+    BenchNotWritten,
+    BenchOutcome,
+    BenchPlan,
+    bench,
+)
 from harness.load.worker_run import WorkerPlan
 from harness.metrics.slo import Slo
 from workloads.arrivals import Poisson
@@ -92,7 +98,7 @@ def _server(
 def _run(plan: BenchPlan, as_json: bool) -> None:
     try:
         outcome = bench(plan, quiet=as_json)
-    except BenchInterrupted as stopped:
+    except (BenchInterrupted, BenchNotWritten) as stopped:
         _show(stopped.outcome, as_json)
         raise
     _show(outcome, as_json)

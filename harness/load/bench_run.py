@@ -21,7 +21,7 @@ from harness.load.worker_run import ONE_WORKER, WorkerPlan, measure_with_workers
 from harness.metrics.slo import Slo
 from harness.results.document import MetricRow
 from harness.results.row_file import RowFormat
-from harness.results.run_folder import RunFolder
+from harness.results.run_folder import RunFolder, RunFolderError
 from harness.results.server_identity import discover_server
 from harness.targets.http import HttpTarget
 from harness.targets.target import TargetUnusable
@@ -96,10 +96,19 @@ class BenchInterrupted(KeyboardInterrupt):
         self.outcome = outcome
 
 
+class BenchNotWritten(RunFolderError):
+    """The disk refused a part of the run; ``outcome`` is all that was measured."""
+
+    def __init__(self, outcome: BenchOutcome, refusal: RunFolderError) -> None:
+        super().__init__(str(refusal))
+        self.outcome = outcome
+
+
 def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
     """Measure and write the run folder. Raises TargetUnusable, and UserError for the folder.
 
-    Raises BenchInterrupted after Ctrl-C, when what had ended by then is written.
+    Raises BenchInterrupted after Ctrl-C, when what had ended by then is written, and
+    BenchNotWritten when the run was measured but the disk refused some of it.
     """
     import uvloop
 
@@ -130,9 +139,12 @@ def bench(plan: BenchPlan, *, quiet: bool = False) -> BenchOutcome:
         if plan.calibrate and not measured.interrupted:
             streams = workload.concurrency or _most_in_flight(measured.requests)
             measured.health.calibration = uvloop.run(calibrate(streams))
-        rows.check()
-        outcome = _write(folder, plan, model, workload, measured)
+        outcome = _outcome(folder, plan, model, workload, measured)
         outcome.wording = wording
+        try:
+            _write(folder, outcome, rows)
+        except RunFolderError as error:
+            raise BenchNotWritten(outcome, error) from error
         if measured.interrupted:
             raise BenchInterrupted(outcome)
         if outcome.complete == 0:
@@ -214,18 +226,24 @@ def prompts_for(model: str, choice: str) -> Prompts:
     return TokenAlphabet(tuple(range(first, last + 1)))
 
 
-def _write(
+def _write(folder: RunFolder, outcome: BenchOutcome, rows: RequestRows) -> None:
+    """Put all into the document, refused or not: the last one may still find room."""
+    try:
+        folder.add_metrics(outcome.rows)
+    finally:
+        folder.set_client_health(outcome.health.to_json())
+    rows.check()
+
+
+def _outcome(
     folder: RunFolder, plan: BenchPlan, model: str, workload: Workload, measured: Measurement
 ) -> BenchOutcome:
-    rows = measured.metrics(workload, plan.objectives)
-    folder.add_metrics(rows)
-    folder.set_client_health(measured.health.to_json())
     failures = [r for r in measured.requests if r.ending not in (Ending.COMPLETE, Ending.CANCELLED)]
     return BenchOutcome(
         folder=folder.path,
         model=model,
         load=plan.load,
-        rows=rows,
+        rows=measured.metrics(workload, plan.objectives),
         health=measured.health,
         complete=sum(r.ending is Ending.COMPLETE for r in measured.requests),
         failed=len(failures),

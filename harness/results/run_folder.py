@@ -9,6 +9,7 @@ nobody runs it is a crash that could not say so.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from harness.cli.errors import UserError
 from harness.results.atomic import write_atomically
@@ -38,6 +39,11 @@ from harness.results.environment import environment, tool
 from harness.results.row_file import RowFile, RowFormat
 from harness.verdict import CheckResult, Failure
 from workloads.workload import Workload
+
+RESERVE_FILE: Final = ".reserve"
+RESERVE_BYTES: Final = 512 * 1024
+"""Held on the disk while the run goes on and given up for the last document, which must say how the
+run ended: also on a disk that the run, or somebody else, has filled."""
 
 
 class RunFolderError(UserError):
@@ -71,6 +77,8 @@ class RunFolder:
         path = parent / run_id
         with _explained(path):
             path.mkdir(parents=True)
+            # Random, so that a disk that compresses holds it in full.
+            (path / RESERVE_FILE).write_bytes(os.urandom(RESERVE_BYTES))
         run = cls(path, _new_document(run_id, kind, command, now), rows)
         run.save()
         return run
@@ -159,14 +167,21 @@ class RunFolder:
         self._in_vain = sentence
 
     def finish(self, status: Status, error: str | None = None) -> None:
-        """Close the row files and write the last document."""
-        for file in self._row_files.values():
-            file.close()
+        """Close the row files and write the last document.
+
+        Raises RunFolderError if the disk refused the last rows or the document.
+        """
+        refusal = self._close_rows()
+        if refusal is not None and error is None:
+            status, error = "crashed", f"RunFolderError: {refusal}"
+        (self.path / RESERVE_FILE).unlink(missing_ok=True)
         self.document["status"] = status
         self.document["error"] = error
         self.document["ended_at"] = _rfc3339(datetime.now(UTC))
         self.document["duration_s"] = time.monotonic() - self._t_start_s
         self.save()
+        if refusal is not None:
+            raise refusal
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +202,16 @@ class RunFolder:
             if isinstance(error, RunFolderError):
                 return  # the first report of a full disk is enough
             raise
+
+    def _close_rows(self) -> RunFolderError | None:
+        refusal = None
+        for file in self._row_files.values():
+            try:
+                with _explained(self.path):
+                    file.close()
+            except RunFolderError as error:
+                refusal = error
+        return refusal
 
     def _failure(self, check_id: str, index: int, failure: Failure) -> FailureRow:
         # Also without a workload (raw bytes were sent): the draws in it are enough for a replay.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from harness.cli.app import main
 from harness.load.paced.process import paced_server
+from harness.results import run_folder
+from harness.results.document import MetricRow
+from harness.results.row_file import RowFile
+from harness.results.run_folder import RunFolder
 
 FAST = ("--ttft-s", "0.005", "--gap-s", "0.001")
 
@@ -221,6 +227,43 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (tmp_path / "file").write_text("x")
     assert run("bench", paced, "--out", str(tmp_path / "file" / "runs")) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("refused", ["rows", "document"])
+def test_a_disk_that_fills_up_costs_the_folder_not_the_numbers(
+    refused: str,
+    paced: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The measurement goes to its end and is shown, then comes the one line about the disk."""
+
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if refused == "rows":
+        monkeypatch.setattr(RowFile, "_write", no_space)
+    else:
+        honest = RunFolder.add_metrics
+
+        def filled(folder: RunFolder, rows: list[MetricRow]) -> None:
+            with monkeypatch.context() as full:
+                full.setattr(run_folder, "write_atomically", no_space)
+                honest(folder, rows)
+
+        monkeypatch.setattr(RunFolder, "add_metrics", filled)
+    flags = ["--no-calibrate", "--no-warmup", "--prompts", "9:20", "--out", str(tmp_path)]
+    assert run("bench", paced, *flags, "--requests", "3", "--json") == 2
+    out, err = capsys.readouterr()
+    assert rows_by_id(json.loads(out))["requests.complete", "value", None] == 3
+    [line] = err.strip().splitlines()
+    assert "no space left on device" in line
+    [folder] = tmp_path.iterdir()
+    document = json.loads((folder / "result.json").read_text())
+    assert document["status"] == "crashed"
+    assert rows_by_id(document)["requests.complete", "value", None] == 3
+    assert document["client_health"]["valid"] is not None
 
 
 @pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n"])

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness.results import RunFolder, RunFolderError, read_result, row_file
+from harness.results import RunFolder, RunFolderError, read_result, row_file, run_folder
 from harness.results.row_file import RowFile, RowFormat
 from harness.results.row_reader import read_rows
+from harness.results.run_folder import RESERVE_BYTES, RESERVE_FILE
 from harness.verdict import CheckResult, Failure, Verdict
 from workloads.workload import Workload, WorkloadRequest
 
@@ -183,6 +184,47 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_last_document(tmp_path: Path)
     assert after["status"] == "crashed"
     assert after["run_id"] == json.loads(before)["run_id"]
     assert after["raw"][0]["rows"] == 1
+
+
+def full_while_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk without a free byte but for what the run itself gives back."""
+
+    def write(path: Path, content: bytes) -> None:
+        if (path.parent / RESERVE_FILE).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        honest(path, content)
+
+    honest = run_folder.write_atomically
+    monkeypatch.setattr(run_folder, "write_atomically", write)
+
+
+def test_a_disk_that_filled_up_still_takes_how_the_run_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reserve is given up for the last document: it does not say that the run still runs."""
+    run = RunFolder.create(tmp_path, kind="check", command=COMMAND)
+    assert (run.path / RESERVE_FILE).stat().st_size == RESERVE_BYTES
+    full_while_reserved(monkeypatch)
+    with pytest.raises(RunFolderError, match="no space left on device"), run:
+        run.add_verdict(CheckResult("EQV-2", Verdict.PASS, "holds"))
+    after = read_result(run.path)
+    assert after["status"] == "crashed"
+    assert "no space left" in (after["error"] or "")
+    assert [v["check_id"] for v in after["verdicts"]] == ["EQV-2"], "what was found is in it"
+    assert [p.name for p in run.path.iterdir()] == ["result.json"]
+
+
+def test_rows_that_the_disk_refuses_at_the_very_end_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that waited for their frame are missing: the run is not complete."""
+    run = RunFolder.create(tmp_path, kind="bench", command=COMMAND, rows="zstd")
+    with pytest.raises(RunFolderError, match="no space left on device"), run:  # noqa: PT012
+        run.append("requests", {"key": "a"})
+        run._row_files["requests"]._file.close()
+        run._row_files["requests"]._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
+    after = read_result(run.path)
+    assert (after["status"], after["raw"][0]["rows"]) == ("crashed", 0)
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
