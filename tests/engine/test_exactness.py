@@ -180,6 +180,7 @@ def checker(family: str, examples: int, happened: Counter[str]) -> Callable[[], 
     return seed(ALL_FAMILIES.index(family))(test) if settings.default.derandomize else test
 
 
+@pytest.mark.timeout(7200)
 def test_engine_equals_solo_bit_for_bit() -> None:
     """Ids, logprobs, prompt logprobs and endings of every choice are those of `solo`.
 
