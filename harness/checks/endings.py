@@ -11,6 +11,7 @@ from harness.checks.capabilities import Capability
 from harness.checks.context import CheckContext
 from harness.checks.length import assert_lengths, completion_tokens
 from harness.checks.registry import check
+from harness.checks.stream import drawn_stop
 from harness.transcript import RequestTranscript
 
 
@@ -108,6 +109,38 @@ async def min_tokens(ctx: CheckContext) -> None:
             actual=given,
             guess="the ending token is let through one token early",
         )
+
+
+@check(
+    "LEN-12",
+    "A stop string does not end an answer before min_tokens",
+    answers=["vllm#21987"],
+    needs=[Capability.MIN_TOKENS, Capability.USAGE],
+    shows={"stops_postponed": 1},
+)
+async def stop_before_min_tokens(ctx: CheckContext) -> None:
+    request, stop = await drawn_stop(ctx, "free")
+    if stop is None:
+        return
+    run = await ctx.run(request)
+    assert_complete(run["free"])
+    count = completion_tokens(run["free"]) or 0
+    text = run["free"].first.text
+    if count < 4 or not 0 <= text.find(stop) < len(text) // 2:
+        return
+    ctx.evidence("stops_postponed", 1)
+    params = {**request.params, "stop": [stop], "min_tokens": count - 1}
+    run = await ctx.run(replace(request, key="postponed", params=params))
+    assert_complete(run["postponed"])
+    given = completion_tokens(run["postponed"]) or 0
+    assert_that(
+        given >= count - 1,
+        f"an answer with min_tokens {count - 1} and a stop string has {given} tokens",
+        request_key="postponed",
+        expected=f"at least {count - 1}",
+        actual=given,
+        guess="min_tokens holds back the ending token, but not stop strings",
+    )
 
 
 @check(

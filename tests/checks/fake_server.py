@@ -112,7 +112,7 @@ class FakeServer:
         row.unsent_ids.append(token)
         params = row.request.params
         text = self.decoded(row.token_ids)
-        cut = min((text.index(s) for s in row.stops if s in text), default=None)
+        cut = min((text.index(s) for s in self.stops_now(row) if s in text), default=None)
         if cut is not None:
             text, row.finish_reason = text[:cut], "stop"
         elif (
@@ -200,6 +200,10 @@ class FakeServer:
         """The tokens that end the row's answer, besides EOS; shown in it, as some servers do."""
         return tuple(row.request.params.get("stop_token_ids") or ())
 
+    def stops_now(self, row: Row) -> list[str]:
+        """The stop strings that may end the answer where it stands."""
+        return row.stops
+
     def held_back(self, row: Row, text: str) -> int:
         """How many characters might still become a stop string."""
         longest = 0
@@ -262,6 +266,10 @@ class PageReused(FakeServer):
 
 class StopLeaks(FakeServer):
     """Text that may become a stop string is sent at once."""
+
+    def stops_now(self, row: Row) -> list[str]:
+        """The stop strings that may end the answer where it stands."""
+        return row.stops
 
     def held_back(self, row: Row, text: str) -> int:
         return 0

@@ -31,6 +31,14 @@ class MinTokens(FakeServer):
         return len(row.token_ids) - last
 
 
+class MinTokensBeforeStops(MinTokens):
+    """Stop strings wait for min_tokens, too."""
+
+    def stops_now(self, row: Row) -> list[str]:
+        waits = len(row.token_ids) < row.request.params.get("min_tokens", 0)
+        return [] if waits else super().stops_now(row)
+
+
 class MinTokensEarly(MinTokens):
     """The ending token may itself be the last of the min_tokens."""
 
@@ -101,4 +109,15 @@ def test_an_ending_one_token_before_min_tokens_fails(
     run_checks: RunChecks, server: type[FakeServer], verdict: Verdict
 ) -> None:
     (result,) = run_checks(server, "LEN-8").results
+    assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict"),
+    [(MinTokensBeforeStops, Verdict.PASS), (MinTokens, Verdict.FAIL)],
+)
+def test_a_stop_string_before_min_tokens_fails(
+    run_checks: RunChecks, server: type[FakeServer], verdict: Verdict
+) -> None:
+    (result,) = run_checks(server, "LEN-12").results
     assert result.verdict is verdict, result.reason
