@@ -131,6 +131,8 @@ def _recipe(
 ) -> Recipe:
     if rate is not None and concurrency is not None:
         raise ValueError("--rate opens the loop and --concurrency closes it: choose one")
+    if rate is not None and not rate > 0:
+        raise ValueError(f"--rate {rate:g}: more than 0 requests a second are needed")
     recipe = load_preset(preset).resized(requests=requests, concurrency=concurrency)
     return recipe if rate is None else replace(recipe, arrivals=Poisson(rate), concurrency=None)
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
-
-import typer
 
 from harness.cli import bench_options as option
 from harness.cli.errors import UserError
@@ -14,9 +11,7 @@ from harness.cli.errors import UserError
 def command(
     url: option.GivenUrl,
     preset: option.Preset = "ragged",
-    long_prompt: Annotated[
-        int, typer.Option(min=1, help="Tokens of the long prompts sent beside running streams.")
-    ] = 512,
+    long_prompt: option.LongPrompt = 512,
     seed: option.Seed = 0,
     model: option.Model = None,
     api_key: option.ApiKey = None,

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from harness.cli import bench_options as option
 from harness.cli.errors import UserError
 from harness.load.sweep import Ladder, Point
@@ -17,10 +15,14 @@ from harness.load.sweep import Ladder, Point
 def command(
     url: option.GivenUrl,
     preset: option.Preset = "ragged",
-    most_streams: Annotated[int, typer.Option(min=1, help="Go no higher than this.")] = 256,
-    most_points: Annotated[int, typer.Option(min=1, help="Measure no more points.")] = 12,
+    most_streams: Annotated[
+        int, option.option(option.LOAD, "N", "Go no higher than this.", min=1)
+    ] = 256,
+    most_points: Annotated[
+        int, option.option(option.LOAD, "N", "Measure no more points.", min=1)
+    ] = 12,
     requests_per_stream: Annotated[
-        int, typer.Option(min=1, help="Requests each stream sends, one after another.")
+        int, option.option(option.LOAD, "N", "Requests each stream sends in turn.", min=1)
     ] = 3,
     seed: option.Seed = 0,
     model: option.Model = None,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from tokenizers import Tokenizer
@@ -131,6 +133,24 @@ def test_a_launched_server_is_measured_under_the_name_it_is_checked_under(
     assert server["flags"] == ["--ttft-s", "0.005", "--gap-s", "0.001"]
 
 
+@pytest.mark.parametrize("command", ["bench", "sweep", "effects"])
+def test_the_help_leaves_room_for_its_sentences(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """One long type name would squeeze the sentences of all options into a third of the page."""
+    monkeypatch.setenv("COLUMNS", "100")
+    module = importlib.import_module(f"harness.cli.{command}")
+    hints = get_type_hints(module.command, include_extras=True)
+    run(command, "--help")
+    lines = capsys.readouterr().out.splitlines()
+    for name, hint in hints.items():
+        for option in getattr(hint, "__metadata__", ()):
+            assert option.help[-1] == ".", f"{name}: a whole sentence"
+            begin = " ".join(option.help.split()[:3])
+            [column] = {line.index(begin) for line in lines if begin in line}
+            assert column <= 45, f"{name}: its sentence begins in column {column}"
+
+
 def test_bench_without_a_server_or_with_two_says_what_to_give(capsys: pytest.CaptureFixture[str]):
     assert run("bench") == 2
     assert "give the server's URL" in capsys.readouterr().err
@@ -208,6 +228,8 @@ def test_failures_are_counted_by_class_and_the_status_says_so(
         (["http://127.0.0.1:9", "--preset", "nonesuch"], "no preset 'nonesuch'; known:"),
         (["http://127.0.0.1:9", "--slo", "speed=1"], "objective 'speed=1'"),
         (["http://127.0.0.1:9", "--rate", "1", "--concurrency", "2"], "choose one"),
+        (["http://127.0.0.1:9", "--rate", "0"], "more than 0 requests a second"),
+        (["http://127.0.0.1:9", "--rate", "nan"], "more than 0 requests a second"),
         (["http://127.0.0.1:9", "--param", "x"], "expected NAME=VALUE"),
         (["http://127.0.0.1:9", "--trace", "nowhere.csv"], "cannot be read"),
     ],
