@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +37,11 @@ class Coin:
     def flips(self, text: str, tokens: int) -> int:
         """How many of the tokens of an answer show the second side."""
         return min(tokens, text.count(self.text))
+
+    @staticmethod
+    def outweighed(text: str, finish_reasons: Sequence[str]) -> bool:
+        """Whether the model ended the answer before a flip: its ending may lead by more still."""
+        return not text and "stop" in finish_reasons
 
     @staticmethod
     def probability(lead: float, temperature: float = 1.0) -> float:
