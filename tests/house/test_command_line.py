@@ -32,7 +32,10 @@ def run(
             main(["invented"])
         return int(ended.value.code or 0), capsys.readouterr().err
 
+    # A shell has its background jobs ignore Ctrl-C; the test is not about that.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield as_command
+    signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, before)
 
 
