@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ def duplicate_id_overwritten() -> Mapping[str, Wrapper]:
     """
 
     taken_over: list[str] = []
+    handovers: dict[str, asyncio.Event] = {}
 
     def take(healthy: Healthy, run: FaultRun) -> Healthy:
         def trusting(prefix: str, client_id: str | None = None) -> Any:
@@ -40,9 +42,17 @@ def duplicate_id_overwritten() -> Mapping[str, Wrapper]:
         host: Any = healthy.__self__  # type: ignore[attr-defined]
 
         async def overwriting(request: Any, mailbox: Any) -> None:
+            handover = handovers.get(request.request_id)
+            if handover is not None:
+                # Failed any earlier, the first would be cancelled once more than is spared below.
+                await handover.wait()
             first = host.mailboxes.get(request.request_id)
             if first is None:
-                await healthy(request, mailbox)
+                handovers[request.request_id] = asyncio.Event()
+                try:
+                    await healthy(request, mailbox)
+                finally:
+                    handovers.pop(request.request_id).set()
                 return
             run.executed()
             host.mailboxes[request.request_id] = mailbox

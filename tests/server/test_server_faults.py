@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from reference_engine.faults import FAULTS, install
+from reference_engine.request import Request
+from reference_engine.server.mailbox import Mailbox
 from reference_engine.server.text_codec import TextCodec
 from tests.server.conftest import MAX_CONTEXT_TOKENS, Running, running_server, until
 from tests.server.events import sse_events
@@ -177,6 +179,42 @@ async def test_a_client_can_see_the_fault(codec: TextCodec, name: str) -> None:
         faulty = await scenario(running)
     assert run.executions > 0, "the fault never acted"
     assert faulty != healthy[0], "the fault changed nothing that a client can see"
+
+
+async def test_an_id_that_is_overwritten_before_the_engine_knows_it_leaves_nobody_waiting(
+    codec: TextCodec,
+) -> None:
+    """A request that fails while it is handed over is cancelled twice: never the second one's."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow(FakeEngine):
+        def submit(self, request: Request) -> None:
+            entered.set()
+            go_on.wait(10)
+            super().submit(request)
+
+    gate = threading.Semaphore(0)
+    async with running_server(codec, Slow(gate=gate)) as running:
+        install(FAULTS["duplicate-id-overwritten"], running.served.parts)
+        host, calls = running.served.host, []
+        submit = host.submit
+
+        async def counted(request: Request, mailbox: Mailbox) -> None:
+            calls.append(request.request_id)
+            await submit(request, mailbox)
+
+        host.submit = counted  # type: ignore[method-assign]
+        call = {"prompt": PROMPT, "max_tokens": 6, "request_id": "same"}
+        first = asyncio.create_task(running.post(COMPLETIONS, **call))
+        await until(entered.is_set)
+        second = asyncio.create_task(running.post(COMPLETIONS, **call))
+        await until(lambda: len(calls) == 2)
+        go_on.set()
+        async with asyncio.timeout(5):
+            statuses = [(await first)[0]]
+            gate.release(100)
+            statuses.append((await second)[0])
+    assert statuses == [500, 200]
 
 
 async def test_the_executions_of_a_fault_can_be_read(codec: TextCodec) -> None:
