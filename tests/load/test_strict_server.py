@@ -133,7 +133,7 @@ def test_a_strict_server_is_measured_and_the_result_says_what_was_left_out(
 ):
     strict = Strict()
     status, shown, stored, _ = bench(strict, tmp_path, capsys)
-    # Client and server share this process: its loop may be late, and the run says so.
+    # The server runs in this process too, so the client may seem to have no processor left.
     assert status == 0 or not stored["client_health"]["valid"]
     assert value(shown, "requests.complete") == (6, "6 of them gave a finish reason but no [DONE]")
     wording = stored["server"]["wording"]
