@@ -63,9 +63,8 @@ class WorkloadRun:
         sample of `SAMPLE_EVERY_S`;
         ``on_drained`` when all have ended and only parsing is left. ``on_settled`` is given each
         request once, whole, soon after it ended (`SETTLE_EVERY_S`, in slices of `SETTLE_STEP_S`);
-        it must not raise. ``start_at_s`` is when to
-        begin on the clock; None: when everything is prepared. ``ends_by_closing`` is as for
-        `RequestRun`.
+        it must not raise. ``start_at_s`` is when to begin on the clock; None: when everything is
+        prepared. ``ends_by_closing`` is as for `RequestRun`.
         """
         self._start_at_s = start_at_s
         self._ends_by_closing = ends_by_closing

@@ -43,11 +43,6 @@ class Wording:
     spelling: Spelling | None = None
     ends_by_closing: bool = False
 
-    @property
-    def plain(self) -> bool:
-        """Whether nothing had to be changed."""
-        return not self.without and not self.ends_by_closing
-
     def to_json(self) -> dict[str, Any]:
         """What a run's document keeps of it, under the server."""
         return {"without": dict(self.without), "streams_end_without_done": self.ends_by_closing}

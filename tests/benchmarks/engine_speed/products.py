@@ -1,4 +1,4 @@
-"""The matrix products of a decode step, ours beside oneDNN's, weights read from memory.
+"""The matrix products of a step, ours beside oneDNN's, weights read from memory.
 
     python -m tests.benchmarks.engine_speed.products --out FILE
 
@@ -25,7 +25,7 @@ from tests.benchmarks.engine_speed.compare import machine
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))
 """[out, in] of SmolLM2-135M: queries with keys and values, output, gate and up, down, head."""
 
-ROWS = (1, 4, 8, 16, 24, 48, 64)
+ROWS = (1, 4, 8, 16, 24, 48, 64, 576, 1536)
 COPIES_BYTES = 120_000_000
 ROUNDS = 4
 
