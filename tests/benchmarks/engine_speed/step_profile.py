@@ -40,7 +40,7 @@ def main() -> None:
     vocab_size = json.loads((options.model / "config.json").read_text())["vocab_size"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "workload.json"
-        write_ragged(path, requests=options.requests, vocab_size=vocab_size, seed=0)
+        write_ragged(path, requests=options.requests, vocab_size=vocab_size, seed=1)
         workload = json.loads(path.read_text())
     run = isobatch(str(options.model))
     run(*WARM_UP)
