@@ -48,10 +48,9 @@ def _curl(request: WorkloadRequest, caller: Caller, endpoint: Endpoint) -> str:
     path = COMPLETIONS if request.messages is None else CHAT
     body = json.dumps(caller.body(request), ensure_ascii=False)
     limit = "" if request.cancel_after_s is None else f" --max-time {request.cancel_after_s:g}"
-    return (
-        f"curl -sN{limit} {shlex.quote(endpoint.url + path)} "
-        f"-H 'Content-Type: application/json' -d {shlex.quote(body)} &"
-    )
+    headers = {"Content-Type": "application/json", **request.headers}
+    fields = " ".join(f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items())
+    return f"curl -sN{limit} {shlex.quote(endpoint.url + path)} {fields} -d {shlex.quote(body)} &"
 
 
 def markdown(document: Mapping[str, Any], server: Mapping[str, Any] | None = None) -> str:

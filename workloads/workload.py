@@ -18,6 +18,7 @@ FORMAT = "isobatch.workload/1"
 _PROMPTS = ("prompt_ids", "prompt_text", "messages")
 _DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("params", {}),
+    ("headers", {}),
     ("stream", True),
     ("due_s", 0.0),
     ("think_s", 0.0),
@@ -38,10 +39,11 @@ class WorkloadRequest:
 
     ``key`` names it within the workload. The prompt is ``prompt_ids`` or ``prompt_text`` or, for
     the chat endpoint, ``messages``; exactly one is set. ``params`` are OpenAI request fields
-    (``max_tokens``, ``temperature``, ...), sent as they are. It is sent ``due_s`` seconds after
-    the run begins and, when ``after`` is set, not before that trigger. ``cancel_after_tokens``
-    closes the connection after so many token-bearing events (0: as soon as it is sent);
-    ``cancel_after_s`` does it after so many seconds.
+    (``max_tokens``, ``temperature``, ...), sent as they are, and ``headers`` HTTP headers that this
+    request alone carries. It is sent ``due_s`` seconds after the run begins and, when ``after`` is
+    set, not before that trigger. ``cancel_after_tokens`` closes the connection after so many
+    token-bearing events (0: as soon as it is sent); ``cancel_after_s`` does it after so many
+    seconds.
     """
 
     key: str
@@ -49,6 +51,7 @@ class WorkloadRequest:
     prompt_text: str | None = None
     messages: tuple[Mapping[str, Any], ...] | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     stream: bool = True
     due_s: float = 0.0
     after: AfterTokens | None = None
@@ -153,6 +156,9 @@ def _request_from_json(row: Mapping[str, Any]) -> WorkloadRequest:
         fields["prompt_ids"] = tuple(int(i) for i in ids)
     if (messages := fields.get("messages")) is not None:
         fields["messages"] = tuple(messages)
+    headers = fields.get("headers", {})
+    if not isinstance(headers, Mapping) or not all(isinstance(v, str) for v in headers.values()):
+        raise ValueError("headers: an object of strings is expected")
     if (after := fields.get("after")) is not None:
         fields["after"] = AfterTokens(**after)
     return WorkloadRequest(**fields)

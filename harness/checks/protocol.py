@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from harness.checks.assertions import (
     assert_complete,
-    assert_distinct,
     assert_refused,
     assert_that,
 )
@@ -84,20 +83,6 @@ def assert_answered_soon(answer: RequestTranscript) -> None:
         expected="4xx, or an answer",
         actual=answer.ending.value,
     )
-
-
-@check(
-    "API-1",
-    "Every response has an id of its own",
-    answers=["vllm#10583", "vllm#15041", "transformers#45943"],
-)
-async def ids_are_unique(ctx: CheckContext) -> None:
-    crowd = ctx.draw_crowd(least=4, max_tokens=4)
-    first, second = await ctx.run(*crowd), await ctx.run(*crowd)
-    assert_complete(*first.answers, *second.answers)
-    ids = [a.response_id for a in (*first.answers, *second.answers)]
-    assert_that(None not in ids, "a response has no id", actual=ids)
-    assert_distinct("the response ids", ids)
 
 
 @check(
@@ -259,25 +244,6 @@ async def good_among_bad(ctx: CheckContext) -> None:
     run = await ctx.run(*good[:2], *bad, *good[2:])
     ctx.evidence_of_overlap(run)
     await ctx.assert_as_alone(run, *[g.key for g in good])
-
-
-@check(
-    "API-11",
-    "Requests that come with the same client id are kept apart",
-    answers=["vllm#10583", "vllm#27987", "vllm#15041"],
-)
-async def duplicate_client_ids(ctx: CheckContext) -> None:
-    crowd = ctx.draw_crowd(least=3, most=6)
-    twins = [replace(r, params={**r.params, "request_id": "isobatch-twin"}) for r in crowd]
-    run = await ctx.run(*twins)
-    ctx.evidence_of_overlap(run)
-    answered = [r.key for r in twins if run[r.key].ending is not Ending.REFUSED]
-    for request in twins:
-        if request.key not in answered:
-            assert_refused(run[request.key])
-    if not answered:
-        ctx.unsupported("the server takes no request_id")
-    await ctx.assert_as_alone(run, *answered)
 
 
 @check(

@@ -73,6 +73,7 @@ _MODULES: Final = (
     "endings",
     "logprobs",
     "protocol",
+    "request_ids",
     "determinism",
     "technique",
 )

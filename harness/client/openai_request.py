@@ -48,19 +48,16 @@ class Caller:
             raise TargetUnusable(
                 "the API key holds characters that no HTTP header can carry: printable ASCII only"
             )
-        for name, value in self.headers.items():
-            if not _NAME.fullmatch(name):
-                raise TargetUnusable(f"{name!r} is no name of an HTTP header")
-            if not _VALUE.fullmatch(value):
-                raise TargetUnusable(
-                    f"the value of header {name} is not printable ASCII on one line"
-                )
+        _lines(self.headers)
 
     def payload(self, request: WorkloadRequest) -> bytes:
-        """The HTTP request, head and body."""
+        """The HTTP request, head and body. Raises TargetUnusable for a header HTTP cannot carry."""
         path = COMPLETIONS if request.messages is None else CHAT
         body = _json(self.body(request))
-        return b"%sContent-Length: %d\r\n\r\n%s" % (self._post_head(path), len(body), body)
+        head = self._post_head(path)
+        if request.headers:
+            head += "".join(f"{line}\r\n" for line in _lines(request.headers)).encode("latin-1")
+        return b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
 
     def _post_head(self, path: str) -> bytes:
         """Everything before the length; the same for every request, so made once."""
@@ -106,9 +103,18 @@ class Caller:
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         headers.update(self.headers)
-        lines = [f"{method} {self.endpoint.path(path)} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines = [f"{method} {self.endpoint.path(path)} HTTP/1.1", *_lines(headers)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _lines(headers: Mapping[str, str]) -> list[str]:
+    """The lines of these headers. Raises TargetUnusable for one that HTTP cannot carry."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise TargetUnusable(f"{name!r} is no name of an HTTP header")
+        if not _VALUE.fullmatch(value):
+            raise TargetUnusable(f"the value of header {name} is not printable ASCII on one line")
+    return [f"{name}: {value}" for name, value in headers.items()]
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -102,7 +102,7 @@ class FakeServer:
         ids = request.prompt_ids
         if ids is None:
             ids = tuple(encode_text(self.config, request.prompt_text or ""))
-        answer.status, answer.response_id = 200, f"cmpl-{self.requests_seen}-{request.key}"
+        answer.status, answer.response_id = 200, self.response_id(request)
         rows = range(int(request.params.get("n", 1)))
         return [Row(request, choice, tuple(ids), answer) for choice in rows]
 
@@ -192,6 +192,9 @@ class FakeServer:
             and isinstance(params.get("stop_token_ids", []), list | tuple)
             and all(0 <= i < self.rule.vocabulary.size for i in request.prompt_ids or ())
         )
+
+    def response_id(self, request: WorkloadRequest) -> str:
+        return f"cmpl-{self.requests_seen}-{request.key}"
 
     def most_tokens(self, row: Row) -> int:
         return int(row.request.params.get("max_tokens", 16))

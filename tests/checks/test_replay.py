@@ -44,7 +44,9 @@ def test_a_recorded_failure_fails_again_and_holds_on_a_right_server(
 def test_curl_lines_hold_every_request_and_say_what_curl_cannot_do() -> None:
     workload = Workload(
         (
-            WorkloadRequest("a", prompt_text="it's", params={"max_tokens": 4}),
+            WorkloadRequest(
+                "a", prompt_text="it's", params={"max_tokens": 4}, headers={"X-Request-Id": "o'k"}
+            ),
             WorkloadRequest("b", prompt_ids=(1, 2), due_s=0.5, cancel_after_s=2),
             WorkloadRequest("c", prompt_text="x", after=AfterTokens("a", 3), cancel_after_tokens=2),
         )
@@ -54,6 +56,7 @@ def test_curl_lines_hold_every_request_and_say_what_curl_cannot_do() -> None:
     bodies = [json.loads(shlex.split(line)[shlex.split(line).index("-d") + 1]) for line in calls]
     assert [b["prompt"] for b in bodies] == ["it's", [1, 2], "x"]
     assert all(b["model"] == "m" for b in bodies)
+    assert "X-Request-Id: o'k" in shlex.split(calls[0])
     assert "--max-time 2" in calls[1]
     assert "sleep 0.5" in script
     assert "begins at token 3 of a" in script

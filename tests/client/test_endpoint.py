@@ -98,3 +98,14 @@ def test_only_our_own_variable_gives_a_key(
                 main(arguments)
         assert ended.value.code == ExitStatus.UNUSABLE
         assert ("API key" in capsys.readouterr().err) is read
+
+
+def test_a_request_carries_its_own_headers_and_the_next_one_does_not():
+    caller = Caller(Endpoint.parse("h"), "m")
+    named = WorkloadRequest("a", prompt_text="x", headers={"X-Request-Id": "twin"})
+    head, _, body = caller.payload(named).partition(b"\r\n\r\n")
+    assert b"\r\nX-Request-Id: twin\r\n" in head + b"\r\n"
+    assert f"\r\nContent-Length: {len(body)}".encode() in head
+    assert b"X-Request-Id" not in caller.payload(WorkloadRequest("b", prompt_text="x"))
+    with pytest.raises(TargetUnusable, match="header"):
+        caller.payload(WorkloadRequest("c", prompt_text="x", headers={"X-A": "1\r\nX-B: 2"}))

@@ -25,6 +25,11 @@ def test_a_workload_survives_json(workload: Workload):
     assert again.sha256 == workload.sha256
 
 
+def test_headers_of_a_request_survive_json():
+    workload = Workload((WorkloadRequest("a", prompt_ids=(1,), headers={"X-Request-Id": "twin"}),))
+    assert Workload.from_json(json.loads(json.dumps(workload.to_json()))) == workload
+
+
 @settings(max_examples=25)
 @given(workloads(ALPHABET, cancels=True))
 def test_drawn_workloads_keep_their_promises(workload: Workload):
@@ -46,6 +51,10 @@ def test_drawn_workloads_keep_their_promises(workload: Workload):
         ({"requests": [{"key": "a"}]}, r"requests\[0\].*exactly one of"),
         ({"requests": [{"key": "a", "prompt_ids": [1], "colour": 1}]}, r"requests\[0\].*colour"),
         ({"requests": [{"key": "a", "prompt_ids": [1], "after_end": "b"}]}, "no such key"),
+        (
+            {"requests": [{"key": "a", "prompt_ids": [1], "headers": ["x"]}]},
+            r"requests\[0\].*headers",
+        ),
         ({"concurrency": 0}, "at least 1"),
     ],
 )
