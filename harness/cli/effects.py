@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from harness.cli import bench_options as option
 from harness.cli.errors import UserError
@@ -28,6 +29,7 @@ def command(
 
     from harness.load.bench_run import prompts_for
     from harness.load.effects import Interference, measure_effects
+    from harness.load.probe_prompts import spelling_for
     from harness.results.document import MetricRow
     from harness.targets.http import HttpTarget
     from workloads.presets import load_preset
@@ -37,17 +39,21 @@ def command(
     except ValueError as error:
         raise UserError(str(error)) from None
 
-    async def run() -> list[MetricRow]:
+    async def run() -> tuple[list[MetricRow], list[str]]:
         target = HttpTarget(url, model=model, api_key=api_key, keep_raw=False)
         await target.discover()
         try:
-            made = prompts_for(target.model or "", prompts)
+            served = target.model or ""
+            made, spelling = prompts_for(served, prompts), spelling_for(served, prompts)
             shape = Interference(long_prompt_tokens=long_prompt)
-            return await measure_effects(target, recipe, made, seed, shape)
+            rows = await measure_effects(target, recipe, made, seed, shape, spelling)
+            return rows, target.wording.sentences()
         finally:
             await target.close()
 
-    rows = uvloop.run(run())
+    rows, sentences = uvloop.run(run())
+    for sentence in sentences:
+        print(sentence, file=sys.stderr if as_json else None)
     if as_json:
         print(json.dumps(rows, indent=1))
         return

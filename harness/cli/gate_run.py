@@ -24,6 +24,7 @@ from harness.gate.side import Side
 from harness.oracles.choose import OracleChoice
 from harness.results.run_folder import RunFolder
 from harness.targets.http import HttpTarget
+from harness.targets.wording import Wording
 from harness.verdict import CheckResult, Verdict
 from workloads.presets import load_preset
 from workloads.recipe import Recipe
@@ -131,8 +132,13 @@ class GateRun:
                 [percent(s if s is None else math.expm1(s)) for s in slowdowns],
             )
 
+        def on_wording(wording: Wording) -> None:
+            run.set_server(wording=wording.to_json())
+            for sentence in wording.sentences():
+                console.print(sentence, markup=False)
+
         paired = PairedRun(urls[0], urls[1], recipe, self.pairs, self.seed, self.model)
-        return asyncio.run(paired.run(on_pair))
+        return asyncio.run(paired.run(on_pair, on_wording))
 
 
 def pair_row(pair: Pair) -> dict[str, object]:

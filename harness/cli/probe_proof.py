@@ -122,7 +122,6 @@ def _prove_served(
 ) -> None:
     from harness.cli import probe_served
     from reference_engine.probe import VARIANTS
-    from reference_engine.probe.proof import proof_prompts
 
     if variant not in VARIANTS:
         raise UserError(f"no probe variant {variant!r}: choose from {', '.join(VARIANTS)}")
@@ -134,7 +133,7 @@ def _prove_served(
         url,
         model=model,
         weights=weights,
-        prompts=proof_prompts(config, prompts),
+        prompts=prompts,
         concurrency=concurrency,
     )
     console = plain_console(highlight=True)

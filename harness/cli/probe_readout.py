@@ -56,6 +56,7 @@ async def _ask(url: str, model: str | None, request: WorkloadRequest) -> Request
     """The answer. Raises UserError where there is none."""
     from harness.targets.http import HttpTarget
     from harness.targets.target import TargetUnusable
+    from harness.targets.wording import find_wording
     from harness.transcript import Ending
     from workloads.workload import Workload
 
@@ -64,6 +65,7 @@ async def _ask(url: str, model: str | None, request: WorkloadRequest) -> Request
     except ValueError as error:
         raise UserError(f"{error}") from None
     try:
+        target.wording = await find_wording(target, request)
         answer = (await target.run(Workload((request,), origin="readout")))[request.key]
     except TargetUnusable as error:
         raise UserError(f"{error}") from None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from harness.transcript import RequestTranscript, Transcript
     from reference_engine.probe import ProbeConfig
     from reference_engine.probe.rule import RuleAnswer
+    from workloads.workload import Workload
 
 FORMAT: Final = "isobatch.probe-served-proof/1"
 _ANSWER_TOKENS: Final = 24
@@ -51,35 +52,31 @@ def prove_served(
     *,
     model: str | None,
     weights: str,
-    prompts: Sequence[Sequence[int]],
+    prompts: int,
     concurrency: int,
 ) -> ServedProof:
     """Ask the server at ``url`` for 24 tokens after each prompt, ``concurrency`` at a time.
 
+    A server that takes prompts as text only is asked ``prompts`` others, of ASCII text.
     Raises UserError if it cannot be asked, or says that it serves another model than the probe.
     """
     from harness.targets.target import TargetUnusable
     from reference_engine.probe import Rule
 
-    rule = Rule(config)
-    right = [rule.generate(ids, _ANSWER_TOKENS) for ids in prompts]
     try:
-        transcript, server = asyncio.run(_asked(url, model, prompts, concurrency))
+        asked, transcript, server = asyncio.run(_asked(config, url, model, prompts, concurrency))
     except TargetUnusable as error:
         raise UserError(str(error)) from None
-    if model is None and server["model"] != config.name:
-        raise UserError(
-            f"{url} serves {server['model']!r}, not {config.name!r}; choose its --variant, or name "
-            "the model with --model"
-        )
+    rule = Rule(config)
+    right = [rule.generate(ids, _ANSWER_TOKENS) for ids in asked]
     answers = list(transcript.requests.values())
     ends = [request.ending.value for request in answers]
     told = [bool(request.first.token_ids) for request in answers]
     return ServedProof(
         config.name,
         weights,
-        len(prompts),
-        sum(len(ids) for ids in prompts),
+        len(asked),
+        sum(len(ids) for ids in asked),
         sum(len(answer.token_ids) for answer in right),
         _wrong(config, answers, right),
         sum(told),
@@ -108,25 +105,41 @@ def _wrong(
 
 
 async def _asked(
-    url: str, model: str | None, prompts: Sequence[Sequence[int]], concurrency: int
-) -> tuple[Transcript, dict[str, Any]]:
-    """All answers, in the order of the prompts, and what the server says of itself."""
+    config: ProbeConfig, url: str, model: str | None, prompts: int, concurrency: int
+) -> tuple[list[list[int]], Transcript, dict[str, Any]]:
+    """The prompts, all answers in their order, and what the server says of itself."""
     from harness.client.limits import Limits
+    from harness.load.probe_prompts import ProbeSpelling, probe_served_as
     from harness.targets.http import HttpTarget
-    from workloads.workload import Workload, WorkloadRequest
+    from harness.targets.wording import TOKEN_ID_PROMPTS, find_wording
+    from reference_engine.probe.proof import proof_prompts
 
     target = HttpTarget(url, model=model, limits=Limits(total_s=_LONGEST_REQUEST_S))
     try:
         found = await target.discover()
-        params = {"max_tokens": _ANSWER_TOKENS, "temperature": 0}
-        requests = tuple(
-            WorkloadRequest(key=f"p{index}", prompt_ids=tuple(ids), params=params)
-            for index, ids in enumerate(prompts)
-        )
-        transcript = await target.run(
-            Workload(requests, origin="probe prove", concurrency=concurrency)
-        )
+        if model is None and probe_served_as(target.model or "") != config:
+            raise UserError(
+                f"{url} serves {target.model!r}, not {config.name!r}; choose its --variant, or "
+                "name the model with --model"
+            )
+        text = proof_prompts(config, prompts, printable=True)
+        sample = _workload([max(text, key=len)], concurrency).requests[0]
+        wording = target.wording = await find_wording(target, sample, ProbeSpelling(config))
+        asked = text if TOKEN_ID_PROMPTS in wording.without else proof_prompts(config, prompts)
+        transcript = await target.run(_workload(asked, concurrency))
     finally:
         await target.close()
     document = dict(found.documents[0]) if found.documents else {}
-    return transcript, {"model": target.model, "says": document, "header": found.server}
+    said = {"model": target.model, "says": document, "header": found.server}
+    return asked, transcript, {**said, "wording": wording.to_json()}
+
+
+def _workload(prompts: Sequence[Sequence[int]], concurrency: int) -> Workload:
+    from workloads.workload import Workload, WorkloadRequest
+
+    params = {"max_tokens": _ANSWER_TOKENS, "temperature": 0}
+    requests = tuple(
+        WorkloadRequest(key=f"p{index}", prompt_ids=tuple(ids), params=params)
+        for index, ids in enumerate(prompts)
+    )
+    return Workload(requests, origin="probe prove", concurrency=concurrency)

@@ -15,6 +15,7 @@ from harness.cli.errors import ExitStatus, UserError
 if TYPE_CHECKING:
     from harness.checks.session import Session
     from harness.oracles.choose import OracleChoice
+    from workloads.workload import Workload
 
 
 def command(
@@ -120,12 +121,33 @@ def _replayed(
             return await open_session(target, SuiteOptions((), choice=choice))
 
         session = loop.run(opened())
+        recorded = document.get("failure")
+        if not isinstance(recorded, dict):
+            document = loop.run(_worded(document, session)).to_json()
         for number in range(times):
             detail = _once(document, session, loop)
             print(f"try {number + 1}: {detail or 'holds'}")
             failed += detail is not None
         loop.run(session.target.close())
     return failed
+
+
+async def _worded(document: dict[str, Any], session: Session) -> Workload:
+    """A workload that no check made, in the words that this server takes; says what changed."""
+    from harness.load.probe_prompts import ProbeSpelling
+    from harness.oracles.probe import ProbeOracle
+    from harness.targets.http import HttpTarget
+    from harness.targets.wording import find_wording
+    from workloads.workload import Workload
+
+    workload, target, oracle = Workload.from_json(document), session.target, session.oracle
+    if not isinstance(target, HttpTarget):
+        return workload
+    spelling = ProbeSpelling(oracle.config) if isinstance(oracle, ProbeOracle) else None
+    wording = await find_wording(target, workload.requests[0], spelling)
+    for sentence in wording.sentences():
+        print(sentence)
+    return wording.put(workload)
 
 
 def _once(document: dict[str, Any], session: Session, loop: asyncio.Runner) -> str | None:

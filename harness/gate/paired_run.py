@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from harness.gate.guarded_metric import GuardedMetric
 from harness.load.bench_run import prompts_for
 from harness.load.measurement import measure
+from harness.load.probe_prompts import spelling_for
 from harness.results.document import MetricRow
 from harness.targets.http import HttpTarget
+from harness.targets.wording import Wording, find_wording
 from harness.transcript import Ending
 from workloads.recipe import Recipe
 from workloads.workload import Workload
@@ -50,7 +52,10 @@ Measure = Callable[[str, Workload], Awaitable[Replicate]]
 
 @dataclass(slots=True)
 class PairedRun:
-    """``pairs`` pairs of ``recipe`` against two URLs."""
+    """``pairs`` pairs of ``recipe`` against two URLs.
+
+    ``wording`` is how the load is put to both sides alike; `run` finds it.
+    """
 
     base_url: str
     head_url: str
@@ -59,10 +64,18 @@ class PairedRun:
     seed: int = 0
     model: str | None = None
     done: list[Pair] = field(default_factory=list)
+    wording: Wording = field(default_factory=Wording)
 
-    async def run(self, on_pair: Callable[[Pair], None] = lambda _pair: None) -> list[Pair]:
-        """Warm both sides up, then measure all pairs. Raises TargetUnusable."""
+    async def run(
+        self,
+        on_pair: Callable[[Pair], None] = lambda _pair: None,
+        on_wording: Callable[[Wording], None] = lambda _wording: None,
+    ) -> list[Pair]:
+        """Ask both sides for their wording, warm them up, measure. Raises TargetUnusable."""
         warmup = self.recipe.resized(requests=self.recipe.concurrency or 8, concurrency=None)
+        sides = [await self._find_wording(url) for url in (self.base_url, self.head_url)]
+        self.wording = sides[0].joined(sides[1])
+        on_wording(self.wording)
         for url in (self.base_url, self.head_url):
             await self._measure(url, warmup, self.seed + 1_000_003)
         for number in range(self.pairs):
@@ -74,8 +87,20 @@ class PairedRun:
             on_pair(self.done[-1])
         return self.done
 
+    async def _find_wording(self, url: str) -> Wording:
+        """How this side wants requests like the load's, asked with one that is not measured."""
+        target = HttpTarget(url, model=self.model, keep_raw=False)
+        try:
+            await target.discover()
+            model = target.model or ""
+            like = self.recipe.build(prompts_for(model, "auto"), self.seed + 1_000_003)
+            return await find_wording(target, like.requests[0], spelling_for(model, "auto"))
+        finally:
+            await target.close()
+
     async def _measure(self, url: str, recipe: Recipe, seed: int) -> Replicate:
         target = HttpTarget(url, model=self.model, keep_raw=False)
+        target.wording = self.wording
         try:
             await target.discover()
             workload = recipe.build(prompts_for(target.model or "", "auto"), seed)

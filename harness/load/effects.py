@@ -9,6 +9,7 @@ from typing import Any, Final
 from harness.metrics.comparisons import prefill_interference, ragged_efficiency, uniform_twin
 from harness.results.document import MetricRow
 from harness.targets.http import HttpTarget
+from harness.targets.wording import Spelling, find_wording
 from workloads.prompts import Prompts
 from workloads.recipe import Recipe
 from workloads.workload import AfterTokens, Workload, WorkloadRequest
@@ -71,11 +72,17 @@ async def measure_effects(
     prompts: Prompts,
     seed: int,
     interference: Interference | None = None,
+    spelling: Spelling | None = None,
 ) -> list[MetricRow]:
-    """Both effects, each from two runs on an otherwise idle server, after a warm-up."""
+    """Both effects, each from two runs on an otherwise idle server, after a warm-up.
+
+    ``target.wording`` becomes what the server takes; ``spelling`` makes text of token-id prompts.
+    """
     shape = interference or Interference()
     ragged = recipe.build(prompts, seed)
-    await target.run(recipe.resized(requests=8, concurrency=8).build(prompts, seed + _OTHER_SEED))
+    warmup = recipe.resized(requests=8, concurrency=8).build(prompts, seed + _OTHER_SEED)
+    target.wording = await find_wording(target, warmup.requests[0], spelling)
+    await target.run(warmup)
     uniform_run = await target.run(uniform_twin(ragged, prompts, seed + 1))
     ragged_run = await target.run(ragged)
     calm = await target.run(shape.workload(prompts, seed + 2, long=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import uvloop
@@ -29,6 +29,7 @@ class SweepOutcome:
     folder: Path
     model: str
     points: list[Point]
+    wording: Wording = field(default_factory=Wording)
 
     @property
     def knee(self) -> Point:
@@ -73,7 +74,7 @@ def run_sweep(
         document = {"knee": knee(points).streams, "points": [asdict(p) for p in points]}
         folder.write_file("sweep.json", json.dumps(document, indent=1).encode())
         folder.write_file("sweep.svg", _svg(points).encode())
-    return SweepOutcome(folder.path, model, points)
+    return SweepOutcome(folder.path, model, points, wording)
 
 
 async def _measure(

@@ -56,6 +56,25 @@ class Wording:
             lines.append("streams end without [DONE]: those with a finish reason count as whole")
         return lines
 
+    def put(self, workload: Workload) -> Workload:
+        """The workload as the server gets it, for judging: other fields mean other answers."""
+        return replace(workload, requests=tuple(self._put(r) for r in workload.requests))
+
+    def _put(self, request: WorkloadRequest) -> WorkloadRequest:
+        kept = {k: v for k, v in request.params.items() if k not in self.without}
+        ids = request.prompt_ids
+        if self.spelling is None or ids is None:
+            return replace(request, params=kept)
+        return replace(request, params=kept, prompt_ids=None, prompt_text=self.spelling(ids))
+
+    def joined(self, other: Wording) -> Wording:
+        """What suits both servers: neither is asked for what one of them refuses."""
+        return Wording(
+            {**other.without, **self.without},
+            self.spelling or other.spelling,
+            self.ends_by_closing or other.ends_by_closing,
+        )
+
     def _fields(self) -> list[tuple[str, str]]:
         return [(n, words) for n, words in self.without.items() if n != TOKEN_ID_PROMPTS]
 

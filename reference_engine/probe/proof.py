@@ -49,24 +49,28 @@ class Proof:
         return asdict(self)
 
 
-def proof_prompts(config: ProbeConfig, count: int, seed: int = 0) -> list[list[int]]:
+def proof_prompts(
+    config: ProbeConfig, count: int, seed: int = 0, *, printable: bool = False
+) -> list[list[int]]:
     """``count`` prompts of 1 to 1,500 tokens, as ids: page boundaries +-1, then random lengths.
 
     Besides random bytes there are the prompts that are hardest on the sums: one byte all along, and
     one byte for a half and its opposite for the other, so that a rounding error would add up.
+    ``printable`` ones are ASCII text, for servers that take nothing else; BOS is their tokenizer's.
     """
     rng = random.Random(seed)
+    first, last = (FIRST_BYTE_ID + byte for byte in ((0x20, 0x7E) if printable else (0, 255)))
     lengths = [1, 2, 3, LONGEST_PROMPT_TOKENS - 1, LONGEST_PROMPT_TOKENS]
     lengths += [b + shift for b in BOUNDARIES for shift in (-1, 0, 1)]
     while len(lengths) < count:
         lengths.append(round(LONGEST_PROMPT_TOKENS ** rng.random()))
     prompts = []
     for index, length in enumerate(lengths[:count]):
-        body = [rng.randrange(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) for _ in range(length - 1)]
+        body = [rng.randint(first, last) for _ in range(length - 1)]
         if index % 20 == 10:
             body = [body[0]] * len(body) if body else body
         if index % 20 == 15:
-            body = _one_sided(config, body[0], len(body)) if body else body
+            body = _one_sided(config, body, range(first, last + 1)) if body else body
         prompts.append([BOS_ID, *body])
     return prompts
 
@@ -78,11 +82,11 @@ def context_prompt(config: ProbeConfig, answer_tokens: int = 24, seed: int = 0) 
     return [BOS_ID] + [rng.randrange(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) for _ in range(tokens - 1)]
 
 
-def _one_sided(config: ProbeConfig, token_id: int, tokens: int) -> list[int]:
+def _one_sided(config: ProbeConfig, body: Sequence[int], ids: range) -> list[int]:
     """One token for the first half, then its opposite in every sign bit: all sums end near 0."""
-    signs = vocabulary(config).signs
+    signs, token_id, tokens = vocabulary(config).signs, body[0], len(body)
     wanted = signs[token_id] ^ ((1 << config.sign_bits) - 1)
-    opposite = next(i for i in range(FIRST_BYTE_ID, FIRST_BYTE_ID + 256) if signs[i] == wanted)
+    opposite = next(i for i in ids if signs[i] == wanted)
     return [token_id] * (tokens // 2) + [opposite] * (tokens - tokens // 2)
 
 
