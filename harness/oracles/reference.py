@@ -238,12 +238,12 @@ class ReferenceOracle:
         most, finish = int(params["max_tokens"]), _finish(answer)
         stop = params.get("stop")
         stops = [stop] if isinstance(stop, str) else [*(stop or ())]
+        for stop in stops if finish == "stop" else ():
+            # The stop string may begin and end within tokens: the text alone need not be spellable.
+            cut = await speller.spell(text + stop, most, open_end=True)
+            if cut.wrong_at is None:
+                return Forced(tuple(cut.ids), tuple(cut.ids), tuple(cut.gaps))
         found = await speller.spell(text, most)
-        if found.wrong_at is None and finish == "stop" and stops:
-            for stop in stops:
-                cut = await speller.spell(text + stop, most, open_end=True)
-                if cut.wrong_at is None:
-                    return Forced(tuple(cut.ids), tuple(cut.ids), tuple(cut.gaps))
         ids = tuple(found.ids)
         wrong_at = len(ids) if found.wrong_at is not None else None
         # Bytes of a character that never became whole may not show: how many is not known.
