@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from harness.cli import bench_options as option
 from harness.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.results.document import MetricRow
 
 
 def command(
@@ -30,7 +34,6 @@ def command(
     from harness.load.bench_run import prompts_for
     from harness.load.effects import Interference, measure_effects
     from harness.load.probe_prompts import spelling_for
-    from harness.results.document import MetricRow
     from harness.targets.http import HttpTarget
     from workloads.presets import load_preset
 
@@ -58,6 +61,10 @@ def command(
         print(json.dumps(rows, indent=1))
         return
     for row in rows:
-        value = "undefined" if row["value"] is None else f"{row['value']:.3f}"
-        note = f"  ({row['note']})" if row.get("note") else ""
-        print(f"{row['id']:22} {value}{note}")
+        print(_line(row))
+
+
+def _line(row: MetricRow) -> str:
+    value = "undefined" if row["value"] is None else f"{row['value']:.3f}"
+    note = f"  ({row['note']})" if row.get("note") else ""
+    return f"{row['id']:22} {value}{note}"

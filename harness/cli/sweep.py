@@ -59,9 +59,7 @@ def command(
         points = [asdict(p) for p in outcome.points]
         print(json.dumps({"knee": outcome.knee.streams, "points": points}, indent=1))
         return
-    for sentence in outcome.wording.sentences():
-        print(sentence)
-    print(f"knee: {outcome.knee.streams} streams")
+    print(*outcome.wording.sentences(), f"knee: {outcome.knee.streams} streams", sep="\n")
     print(f"run folder: {outcome.folder}")
 
 
