@@ -1,56 +1,48 @@
 """Guesses at the cause of a wrong answer, by asking which simple slip would have given it.
 
-Each hypothesis is a prompt or an answer that a known kind of defect would produce; the rule says
-what a server with that defect would have answered. A guess is offered only when the wrong answer
-is reproduced for several tokens after the first difference, so it is rarely a coincidence.
+Each hypothesis is a prompt or an answer that a known kind of defect would produce; the rule, or the
+reference model, says what a server with that defect would have answered. A guess is offered only
+when the wrong answer is reproduced for several tokens after the first difference, so it is rarely a
+coincidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from harness.oracles.oracle import first_difference
-from reference_engine.probe import Rule
+
+Answers = Callable[[Sequence[int], int], tuple[int, ...] | None]
+"""The greedy answer of so many tokens to a context, past any end; None where there is none."""
 
 _ENOUGH_TOKENS: Final = 4
 _PAGE_SIZES: Final = (16, 32, 64, 128, 256)
 
 
 def diagnose(
-    rule: Rule,
+    answers: Answers,
     prompt_ids: Sequence[int],
     expected: Sequence[int],
     actual: Sequence[int],
     neighbours: Sequence[Sequence[int]] = (),
 ) -> str | None:
     """A sentence that explains ``actual``, or None when no simple slip does."""
-    for shape in (_shape, _foreign_answer):
-        guess = shape(rule, expected, actual, neighbours)
-        if guess:
-            return guess
+    guess = _shape(expected, actual) or _foreign_answer(answers, actual, neighbours)
+    if guess:
+        return guess
     broken_at = first_difference(expected, actual) or 0
     if len(actual) - broken_at < _ENOUGH_TOKENS:
         return None
     context = (*prompt_ids, *expected[:broken_at])
     tail = tuple(actual[broken_at : broken_at + 8])
     for sentence, slipped in _slipped_contexts(context, len(prompt_ids), neighbours):
-        if slipped and _answer(rule, slipped, len(tail)) == tail:
+        if slipped and answers(slipped, len(tail)) == tail:
             return f"from token {broken_at} on, the answer is the one to a context where {sentence}"
     return None
 
 
-def _answer(rule: Rule, context: Sequence[int], tokens: int) -> tuple[int, ...] | None:
-    """What the rule answers to ``context``; None where it is no prompt of a probe."""
-    try:
-        return rule.generate(context, tokens, ignore_eos=True).token_ids
-    except ValueError:
-        return None
-
-
-def _shape(
-    rule: Rule, expected: Sequence[int], actual: Sequence[int], _neighbours: Sequence[Sequence[int]]
-) -> str | None:
+def _shape(expected: Sequence[int], actual: Sequence[int]) -> str | None:
     """Slips that show in the answer alone: cut, doubled, skipped, started again."""
     at = first_difference(expected, actual)
     if at is None:
@@ -80,13 +72,13 @@ def _continues(right: Sequence[int], given: Sequence[int]) -> bool:
 
 
 def _foreign_answer(
-    rule: Rule, _expected: Sequence[int], actual: Sequence[int], neighbours: Sequence[Sequence[int]]
+    answers: Answers, actual: Sequence[int], neighbours: Sequence[Sequence[int]]
 ) -> str | None:
     """The answer of another request in place of this one's."""
     if len(actual) < _ENOUGH_TOKENS:
         return None
     for index, prompt in enumerate(neighbours):
-        if _answer(rule, prompt, len(actual)) == tuple(actual):
+        if answers(prompt, len(actual)) == tuple(actual):
             return f"this is the answer to another request's prompt (neighbour {index})"
     return None
 

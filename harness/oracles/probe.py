@@ -109,6 +109,13 @@ class ProbeOracle:
         kept = [i for i in token_ids if i != self.config.eos_id]
         return bytes(decode_tokens(self.config, kept)).decode("utf-8", errors="replace")
 
+    def continuation(self, context: Sequence[int], tokens: int) -> tuple[int, ...] | None:
+        """The rule's answer past any end; None where the context is no prompt of a probe."""
+        try:
+            return self.rule.generate(context, tokens, ignore_eos=True).token_ids
+        except ValueError:
+            return None
+
     async def expect(self, request: WorkloadRequest) -> Expected:
         """The rule's answer, cut at the first stop string."""
         answer = self._answer(request)
@@ -137,7 +144,8 @@ class ProbeOracle:
             if isinstance(given, str) or expected.token_ids is None:
                 return None
             prompts = [self.prompt_ids(n) for n in neighbours if n.messages is None]
-            return diagnose(self.rule, self.prompt_ids(request), expected.token_ids, given, prompts)
+            prompt = self.prompt_ids(request)
+            return diagnose(self.continuation, prompt, expected.token_ids, given, prompts)
 
         return Judgement(Agreement.DIVERGENCE, right, given, difference, explain=explain)
 

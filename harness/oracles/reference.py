@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.oracles.band import Band
+from harness.oracles.diagnosis import diagnose
 from harness.oracles.flips import CalmRate
 from harness.oracles.idle import IdleAnswers, as_expected
 from harness.oracles.oracle import Agreement, Expected, Judgement, NotPredictable, Prompt
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Parameters that change which token wins; their exact meaning differs from server to server.
 _STEERING: Final = ("logit_bias", "repetition_penalty", "presence_penalty", "frequency_penalty")
+
+_GUESSING_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,9 @@ class ReferenceOracle:
         gap = forced.gaps[place] if place is not None else None
 
         def explain() -> str | None:
-            return None
+            if answer.first.token_ids != forced.ids:
+                return None  # the tokens that were wrong are not known
+            return self._guess(request, forced.ids, at or 0, neighbours)
 
         if answer.first.token_ids is not None:
             return Judgement(
@@ -181,6 +186,20 @@ class ReferenceOracle:
         given, said = answer.first.text, len(self.text(forced.ids))
         right = given[:said] + await self._going_on(prompt, forced.ids, request)
         return Judgement(Agreement.DIVERGENCE, right, given, said, gap, trials, explain)
+
+    def _guess(
+        self, request: WorkloadRequest, ids: Ids, at: int, neighbours: Sequence[WorkloadRequest]
+    ) -> str | None:
+        """The likely cause of an answer that is wrong from token ``at`` on."""
+        prompt = self.prompt_ids(request)
+        others = [self.prompt_ids(n) for n in neighbours if n.messages is None]
+        answers = self.model.answers_for(_GUESSING_S)
+        right = answers((*prompt, *ids[:at]), max(1, int(request.params["max_tokens"]) - at))
+        if right is None:
+            return None
+        ends = frozenset[int]() if request.params.get("ignore_eos") else self.model.model.eos_ids
+        end = next((i + 1 for i, token in enumerate(right) if token in ends), len(right))
+        return diagnose(answers, prompt, (*ids[:at], *right[:end]), ids, others)
 
     async def compare(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -104,6 +105,22 @@ class ReferenceModel:
         """The greedy answer, which stops after a token of ``ends``. Raises NotPredictable."""
         self._check_length(len(prompt) + max_tokens)
         return await self.in_thread(lambda: self._greedy(prompt, max_tokens, ends, min_tokens))
+
+    def answers_for(self, duration_s: float) -> Callable[[Sequence[int], int], Ids | None]:
+        """A function that gives greedy answers past any end, waiting for each.
+
+        It gives None for a context that is too long or empty, and once ``duration_s`` are over.
+        """
+        ends_s = time.monotonic() + duration_s
+
+        def answered(context: Sequence[int], tokens: int) -> Ids | None:
+            prompt = tuple(context)
+            most = min(LONGEST_TOKENS, self.model.max_context_tokens)
+            if not prompt or len(prompt) + tokens > most or time.monotonic() > ends_s:
+                return None
+            return self._thread.submit(self._greedy, prompt, tokens, frozenset(), 0).result()
+
+        return answered
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run ``work`` in the model's own thread."""

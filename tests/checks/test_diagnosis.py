@@ -15,7 +15,7 @@ PLACE = next(i for i in range(4, 10) if len({EXPECTED[i - 1], EXPECTED[i], EXPEC
 
 
 def _guess(actual: tuple[int, ...]) -> str | None:
-    return diagnose(ORACLE.rule, PROMPT, EXPECTED, actual, [OTHER])
+    return diagnose(ORACLE.continuation, PROMPT, EXPECTED, actual, [OTHER])
 
 
 def _goes_on(prefix: int, context: tuple[int, ...]) -> tuple[int, ...]:

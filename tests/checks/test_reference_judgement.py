@@ -1,4 +1,4 @@
-"""The reference oracle on answers that a stop string cut, wherever in a token it lies."""
+"""The reference oracle on answers cut by a stop string, and its guess at what went wrong."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> ReferenceOracle:
     return ReferenceOracle(cast(Any, None), model, prompts, "a tiny model")
 
 
-def _answer(text: str) -> RequestTranscript:
-    choice = ChoiceTranscript([TokenChunk(0.0, text)], ["stop"])
+def _answer(
+    text: str, ids: tuple[int, ...] | None = None, reason: str = "stop"
+) -> RequestTranscript:
+    choice = ChoiceTranscript([TokenChunk(0.0, text, ids)], [reason])
     return RequestTranscript("a", Ending.COMPLETE, 0.0, choices={0: choice})
 
 
@@ -64,3 +66,42 @@ def test_an_answer_cut_elsewhere_is_not(oracle: ReferenceOracle, prompt: tuple[i
     right = said.index(stop)
     for place in {right - 1, right + 1, right + 3} & {*range(len(said))}:
         assert _judged(oracle, prompt, stop, said[:place]) is Agreement.DIVERGENCE, place
+
+
+def _guess(oracle: ReferenceOracle, ids: tuple[int, ...], *neighbours: tuple[int, ...]) -> str:
+    params = {"max_tokens": MOST, "temperature": 0}
+    first, *others = (
+        WorkloadRequest(f"r{i}", prompt_ids=prompt, params=params)
+        for i, prompt in enumerate((PROMPTS[0], *neighbours))
+    )
+    judged = asyncio.run(oracle.judge(first, _answer("?", ids, "length"), others))
+    assert judged.agreement is Agreement.DIVERGENCE
+    return judged.guess or ""
+
+
+def test_the_answer_to_another_prompt_is_told(oracle: ReferenceOracle) -> None:
+    foreign = asyncio.run(oracle.model.greedy(PROMPTS[1], MOST))
+    assert "another request's prompt (neighbour 1)" in _guess(
+        oracle, foreign, PROMPTS[2], PROMPTS[1]
+    )
+
+
+def test_a_slip_in_the_context_is_told(oracle: ReferenceOracle) -> None:
+    right = asyncio.run(oracle.model.greedy(PROMPTS[0], MOST))
+    context = (*PROMPTS[0], *right[:5])
+    slipped = asyncio.run(oracle.model.greedy((*context, context[-1]), MOST - 5))
+    assert "the last token is there twice" in _guess(oracle, (*right[:5], *slipped))
+
+
+def test_an_answer_cut_short_is_told(oracle: ReferenceOracle) -> None:
+    right = asyncio.run(oracle.model.greedy(PROMPTS[0], MOST))
+    assert _guess(oracle, right[:5]) == f"the answer stops after 5 of {MOST} tokens"
+
+
+def test_text_alone_is_not_explained(oracle: ReferenceOracle) -> None:
+    request = WorkloadRequest(
+        "a", prompt_ids=PROMPTS[0], params={"max_tokens": MOST, "temperature": 0}
+    )
+    judged = asyncio.run(oracle.judge(request, _answer("no such words", reason="length")))
+    assert judged.agreement is Agreement.DIVERGENCE
+    assert judged.guess is None
