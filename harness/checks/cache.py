@@ -11,7 +11,7 @@ from harness.checks.capabilities import Capability
 from harness.checks.context import CheckContext
 from harness.checks.draws import COMMON_SIZES, contents, edges
 from harness.checks.evidence import cached_tokens
-from harness.checks.example import Run, after, hanging_up
+from harness.checks.example import NotApplicable, Run, after, hanging_up
 from harness.checks.registry import check
 from harness.oracles.oracle import Prompt
 from workloads.workload import WorkloadRequest
@@ -44,15 +44,25 @@ def several_pages(ctx: CheckContext, page: int) -> int:
 
 
 def edited(ctx: CheckContext, prompt: Prompt, place: int, content: str) -> Prompt:
-    """The prompt with another token at ``place`` (0 is the first after BOS, in the text form)."""
-    tokens = 1 + (len(prompt.text) if prompt.text is not None else len(prompt.ids or ()))
-    other = ctx.prompt(tokens, content)
-    ids = text = None
-    if prompt.text is not None and other.text is not None:
-        letter = next((c for c in other.text if c != prompt.text[place]), "~")
-        text = prompt.text[:place] + letter + prompt.text[place + 1 :]
-        ids = ctx.session.oracle.encode(text) if prompt.ids is not None else None
-    return Prompt(ids, text)
+    """The prompt with another token at ``place``, BOS counted; another letter, if ids are unknown.
+
+    BOS itself stays: place 0 is then the token after it.
+    """
+    oracle = ctx.session.oracle
+    place = max(place, oracle.bos_tokens)
+    others = ctx.prompt(max(len(prompt.ids or ()), 8), content)
+    if prompt.ids is None or others.ids is None:
+        text = prompt.text or ""
+        place = min(place, len(text) - 1)
+        letter = next((c for c in others.text or "" if c != text[place]), "~")
+        return Prompt(None, text[:place] + letter + text[place + 1 :])
+    for token in others.ids[oracle.bos_tokens :]:
+        ids = (*prompt.ids[:place], token, *prompt.ids[place + 1 :])
+        said = oracle.text(ids[oracle.bos_tokens :])
+        for text in (said, f" {said}"):  # some tokenizers drop a leading space
+            if token != prompt.ids[place] and oracle.encode(text) == ids:
+                return Prompt(ids, text)
+    raise NotApplicable("no two words of this model's tokenizer can take each other's place")
 
 
 @check(
@@ -186,8 +196,8 @@ async def _near_miss(ctx: CheckContext, place_of: str) -> None:
     content = ctx.draw(contents(), "content")
     place = {
         "first": 0,
-        "middle": ctx.draw(st.integers(1, tokens - 4), "place") if place_of == "middle" else 0,
-        "page end": page * ctx.draw(st.integers(1, pages - 1), "page end") - 2
+        "middle": ctx.draw(st.integers(2, tokens - 3), "place") if place_of == "middle" else 0,
+        "page end": page * ctx.draw(st.integers(1, pages - 1), "page end") - 1
         if place_of == "page end"
         else 0,
     }[place_of]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from harness.checks.cache import edited
 from harness.oracles.oracle import Agreement
 from harness.oracles.reference import ReferenceOracle
 from harness.oracles.reference_model import ReferenceModel
@@ -105,3 +107,17 @@ def test_text_alone_is_not_explained(oracle: ReferenceOracle) -> None:
     judged = asyncio.run(oracle.judge(request, _answer("no such words", reason="length")))
     assert judged.agreement is Agreement.DIVERGENCE
     assert judged.guess is None
+
+
+@pytest.mark.parametrize("place", [0, 5, 15, 31])
+def test_a_near_miss_differs_in_one_token_and_no_more(oracle: ReferenceOracle, place: int) -> None:
+    asked = SimpleNamespace(session=SimpleNamespace(oracle=oracle), prompt=oracle.prompt)
+    prompt = oracle.prompt(40, "original")
+    twin = edited(cast(Any, asked), prompt, place, "twin")
+    assert prompt.ids is not None
+    assert twin.ids is not None
+    assert twin.text is not None
+    assert [i for i, (a, b) in enumerate(zip(prompt.ids, twin.ids, strict=True)) if a != b] == [
+        place
+    ]
+    assert oracle.encode(twin.text) == twin.ids
