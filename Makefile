@@ -36,7 +36,7 @@ test-all: venv  ## everything that needs neither a GPU nor another server
 nightly: venv   ## the long property runs
 	ISOBATCH_PROFILE=nightly $(BIN)/pytest -q -m 'not gpu and not external'
 
-SERVERS ?= transformers llama-cpp vllm
+SERVERS ?= transformers mlx-lm llama-cpp vllm
 external: venv  ## install servers that others wrote and check them (5 GB, 40 minutes; SERVERS=transformers: 1.2 GB, 4 minutes)
 	for server in $(SERVERS); do $(BIN)/isobatch launch $$server --install || exit 1; done
 	$(BIN)/pytest -q -m external tests/targets/test_external.py -k "$$(echo $(SERVERS) | sed 's/ / or /g')"

@@ -139,13 +139,18 @@ def _prove_served(
     console = plain_console(highlight=True)
     console.print(
         f"{proof.model} as {weights}: {proof.prompts} prompts, {proof.tokens} tokens, "
-        f"{proof.wrong} answers wrong"
+        f"{proof.wrong} answers wrong{_where(proof.wrong_in)}"
     )
     folder = out / f"probe-served-{variant}-{weights}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _write(folder, [proof.to_json()], probe_served.FORMAT)
     console.print(f"written to {folder}")
     if proof.wrong:
         raise typer.Exit(ExitStatus.FAILED)
+
+
+def _where(wrong_in: dict[str, int]) -> str:
+    parts = [f"{count} in the {what}" for what, count in wrong_in.items()]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _several(asked: str, known: tuple[str, ...], noun: str) -> tuple[str, ...]:

@@ -27,7 +27,8 @@ class ServedProof:
 
     ``tokens`` are those of the right answers. An answer is wrong if its text, its finish reason or,
     where the server tells them, its ids are not the rule's; ``endings`` counts how requests ended,
-    and one that is not complete is wrong, too. ``ids_told`` answers came with token ids.
+    and one that is not complete is wrong, too. ``wrong_in`` counts the wrong ones by the first of
+    these: ending, token ids, text, finish reason. ``ids_told`` answers came with token ids.
     """
 
     model: str
@@ -36,6 +37,7 @@ class ServedProof:
     prompt_tokens: int
     tokens: int
     wrong: int
+    wrong_in: dict[str, int]
     ids_told: int
     endings: dict[str, int]
     concurrency: int
@@ -70,6 +72,7 @@ def prove_served(
     rule = Rule(config)
     right = [rule.generate(ids, _ANSWER_TOKENS) for ids in asked]
     answers = list(transcript.requests.values())
+    wrong = _wrong(config, answers, right)
     ends = [request.ending.value for request in answers]
     told = [bool(request.first.token_ids) for request in answers]
     return ServedProof(
@@ -78,7 +81,8 @@ def prove_served(
         len(asked),
         sum(len(ids) for ids in asked),
         sum(len(answer.token_ids) for answer in right),
-        _wrong(config, answers, right),
+        wrong.total(),
+        dict(wrong),
         sum(told),
         dict(Counter(ends)),
         concurrency,
@@ -88,19 +92,23 @@ def prove_served(
 
 def _wrong(
     config: ProbeConfig, answers: Sequence[RequestTranscript], right: Sequence[RuleAnswer]
-) -> int:
-    """How many answers are not the rule's."""
+) -> Counter[str]:
+    """How many answers are not the rule's, by what differs first."""
     from reference_engine.probe import decode_tokens
 
-    wrong = 0
+    wrong: Counter[str] = Counter()
     for request, answer in zip(answers, right, strict=True):
         kept = tuple(i for i in answer.token_ids if i != config.eos_id)
         text = decode_tokens(config, kept).decode("utf-8", errors="replace")
         given = request.first.token_ids
         same_ids = not given or tuple(i for i in given if i != config.eos_id) == kept
-        same_end = request.first.finish_reasons == [answer.finish_reason]
-        healthy = request.ending.value == "complete" and same_end
-        wrong += not (healthy and same_ids and request.first.text == text)
+        found = {
+            "ending": request.ending.value == "complete",
+            "token ids": same_ids,
+            "text": request.first.text == text,
+            "finish reason": request.first.finish_reasons == [answer.finish_reason],
+        }
+        wrong.update([what for what, same in found.items() if not same][:1])
     return wrong
 
 

@@ -53,7 +53,8 @@ class Device:
 class Recipe:
     """A known server.
 
-    ``command`` may contain the placeholders of `PLACEHOLDERS` in braces; an install step too.
+    ``command`` may contain the placeholders of `PLACEHOLDERS` in braces; an install step and the
+    values of an environment too.
     ``model_id`` is the id the server answers to (the same placeholders). ``identify`` prints the
     server's version in one line. ``needs_venv`` is False for servers that the user brings.
     """

@@ -91,13 +91,14 @@ def served_by_recipe(
         values = _values(recipe, hardware, chosen, checkpoint, port or free_port(HOST))
         words = [*recipe.command, *hardware.arguments, *chosen.arguments, *extra_arguments]
         command = filled(words, values)
+        variables = {**recipe.environment, **hardware.environment, **chosen.environment}
         say(f"starting {recipe.title}, variant {chosen.name}, on {checkpoint.name}")
         t_start_s = time.monotonic()
         with launched(
             command,
             log=log or Path(scratch) / "server.log",
             url=f"http://{HOST}:{values['port']}",
-            environment={**recipe.environment, **hardware.environment, **chosen.environment},
+            environment=dict(zip(variables, filled([*variables.values()], values), strict=True)),
             ready_path=recipe.ready_path,
             ready_timeout_s=recipe.ready_timeout_s,
             stop_timeout_s=recipe.stop_timeout_s,

@@ -122,6 +122,7 @@ def test_a_proof_is_asked_as_text_where_the_server_takes_nothing_else(
     (proof,) = json.loads(file.read_text())["proofs"]
     assert proof["endings"] == {"complete": 24}
     assert (status, proof["wrong"]) == ((0, 0) if server is RightStrict else (1, 24))
+    assert proof["wrong_in"] == ({} if server is RightStrict else {"text": 24})
     assert "prompts as token ids" in proof["server"]["wording"]["without"]
 
 

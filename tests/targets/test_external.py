@@ -19,7 +19,7 @@ CHECKS = "EQV-1,EQV-2,EQV-7,ISO-2,ISO-3,LEN-1,LEN-3"
 
 @pytest.mark.external
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["transformers", "llama-cpp", "vllm"])
+@pytest.mark.parametrize("name", ["transformers", "llama-cpp", "vllm", "mlx-lm"])
 def test_a_server_that_others_wrote_answers_a_probe_token_by_token(
     name: str, tmp_path: Path
 ) -> None:

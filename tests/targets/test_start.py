@@ -53,7 +53,7 @@ dtype = "float32"
 title = "small"
 dtype = "float16"
 arguments = ["--small"]
-environment = { ROOM = "2" }
+environment = { ROOM = "2 on {host}" }
 """
 
 
@@ -82,7 +82,7 @@ def test_the_server_runs_with_the_arguments_of_recipe_device_and_variant(tmp_pat
         assert (Path(model) / "model.safetensors").is_file()
         assert name == server.model_id == VARIANTS["eos"].name
         assert rest == ["float16", "--cpu", "--small"]
-        assert seen["room"] == "2"
+        assert seen["room"] == "2 on 127.0.0.1"
         assert server.version == "fake 1.2"
         assert server.probe_variant == "eos"
         assert server.exit_status() is None
