@@ -17,7 +17,7 @@ from harness.checks.budget import BUDGETS, Budget
 from harness.checks.capabilities import Capabilities
 from harness.checks.dialect import find_dialect
 from harness.checks.discovery import discover_capabilities
-from harness.checks.presence import plain_ending
+from harness.checks.presence import plain_answer
 from harness.checks.registry import Check
 from harness.checks.runner import run_check
 from harness.checks.session import Session
@@ -26,6 +26,7 @@ from harness.targets.target import Target, TargetUnusable
 from harness.transcript import Ending
 from harness.verdict import CheckResult, Verdict
 
+PAUSES_S: Final = (1.0, 4.0)
 # Verdicts that a dead server can bring about: after one of them it is asked whether it is there.
 _DOUBTFUL: Final = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE})
 
@@ -89,7 +90,8 @@ def run_suite(
 
     Raises TargetUnusable, before any check, when there is nothing to be judged. A
     KeyboardInterrupt passes through: ``progress.finished`` has been told all that was found.
-    Once the server is gone the remaining checks are not run: they are errors, not failures.
+    Once the server is gone, or answers nobody any more, the remaining checks are not run: they are
+    errors, not failures.
     """
     progress = progress or Progress()
     started_s = time.monotonic()
@@ -99,15 +101,14 @@ def run_suite(
             session = loop.run(open_session(target, options))
             progress.opened(session)
             report = SuiteReport(session.oracle.description, session.capabilities, options.seed)
-            gone_during: str | None = None
+            loss: str | None = None
             for check in options.checks:
                 progress.started(check)
-                if gone_during is not None:
-                    result = _not_run(check, gone_during)
+                if loss is not None:
+                    result = CheckResult(check.id, Verdict.ERROR, check.sentence, loss)
                 else:
                     result = run_check(check, session, loop.run)
-                    if _last_ending(result, session, loop) is Ending.CONNECT_FAILED:
-                        gone_during = check.id
+                    loss = loop.run(_loss(result, session))
                 report.results.append(result)
                 progress.finished(result)
                 if options.stop_at_failure and report.failed:
@@ -152,16 +153,22 @@ async def _describe(target: Target) -> _Described:
     return _Described(model, int(limit) if isinstance(limit, int) else None)
 
 
-def _last_ending(result: CheckResult, session: Session, loop: asyncio.Runner) -> Ending | None:
-    """How a plain request ends after a doubtful verdict, which a failure's reason then tells."""
+async def _loss(result: CheckResult, session: Session) -> str | None:
+    """Why nothing more can be judged after a doubtful verdict; None where the server answers.
+
+    A plain request is asked again after some pauses: a busy server recovers. A failure's reason
+    tells that the server was lost over it.
+    """
     if result.verdict not in _DOUBTFUL:
         return None
-    ending = loop.run(plain_ending(session.asker, session.oracle))
-    if result.verdict is Verdict.FAIL and ending is not Ending.COMPLETE:
+    for pause_s in (0.0, *PAUSES_S):
+        await asyncio.sleep(pause_s)
+        answer = await plain_answer(session.asker, session.oracle)
+        if answer.ending is Ending.COMPLETE:
+            return None
+    if result.verdict is Verdict.FAIL:
         result.reason += "; after this the server no longer answers"
-    return ending
-
-
-def _not_run(check: Check, gone_during: str) -> CheckResult:
-    reason = f"the server went away during {gone_during}"
-    return CheckResult(check.id, Verdict.ERROR, check.sentence, reason)
+    if answer.ending is Ending.CONNECT_FAILED:
+        return f"the server went away during {result.check_id}"
+    said = f"{answer.ending.value}: {answer.error}" if answer.error else answer.ending.value
+    return f"the server answers no plain request since {result.check_id}: {said}"

@@ -262,17 +262,34 @@ class ReferenceOracle:
             cut = await speller.spell(text + stop, most, open_end=True)
             if cut.wrong_at is None:
                 return Forced(tuple(cut.ids), tuple(cut.ids), tuple(cut.gaps))
-        found = await speller.spell(text, most)
-        ids = tuple(found.ids)
-        wrong_at = len(ids) if found.wrong_at is not None else None
+        best, furthest = Forced((), (), (), 0), -1
+        async for found in speller.spellings(text, most):
+            ids, reach = tuple(found.ids), found.wrong_at
+            wrong_at = len(ids)
+            if reach is None and await self._text_may_end(request, answer, prompt, ids):
+                wrong_at = None
+            forced = Forced(ids, ids, tuple(found.gaps), wrong_at)
+            if wrong_at is None:
+                return forced
+            reach = len(text) + 1 if reach is None else reach
+            if reach > furthest:
+                best, furthest = forced, reach
+        return best
+
+    async def _text_may_end(
+        self, request: WorkloadRequest, answer: RequestTranscript, prompt: Ids, ids: Ids
+    ) -> bool:
+        """Whether a text spelled with these tokens may be over."""
+        most, text, finish = int(request.params["max_tokens"]), answer.first.text, _finish(answer)
         # Bytes of a character that never became whole may not show: how many is not known.
         counted = not text.endswith(REPLACEMENT) and finish != "length"
-        if wrong_at is None and (counted or len(ids) == most):
-            wrong_at = None if await self._may_end(request, answer, prompt, ids) else len(ids)
-        elif wrong_at is None and answer.ending is not Ending.CANCELLED:
-            rest = await self.model.greedy((*prompt, *ids), most - len(ids))
-            wrong_at = len(ids) if speller.text([*ids, *rest]) != speller.text(ids) else None
-        return Forced(ids, ids, tuple(found.gaps), wrong_at)
+        if counted or len(ids) == most:
+            return await self._may_end(request, answer, prompt, ids)
+        if answer.ending is Ending.CANCELLED:
+            return True
+        rest = await self.model.greedy((*prompt, *ids), most - len(ids))
+        speller = Speller(self.model, prompt, self.granted)
+        return speller.text([*ids, *rest]) == speller.text(ids)
 
     async def _may_end(
         self, request: WorkloadRequest, answer: RequestTranscript, prompt: Ids, ids: Ids

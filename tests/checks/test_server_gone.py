@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.checks import suite
 from harness.checks.capabilities import Capability
 from harness.targets.target import TargetUnusable
 from harness.transcript import Ending, RequestTranscript, Transcript
@@ -14,6 +15,11 @@ from reference_engine.probe import ProbeConfig
 from tests.checks.conftest import RunChecks
 from tests.checks.fake_server import FakeServer
 from workloads.workload import Workload
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "PAUSES_S", (0.0, 0.0))
 
 
 def _broken(workload: Workload, ending: Ending) -> Transcript:
@@ -57,6 +63,27 @@ class _DiesUnderLoad(FakeServer):
         return await super().run(workload)
 
 
+class _RefusesAllAfterwards(FakeServer):
+    """Stays up, and refuses every request ``refusals`` times from its first crowd on."""
+
+    refusals = 10**9
+    refused = None
+
+    async def run(self, workload: Workload) -> Transcript:
+        if self.refused is None and len(workload.requests) > 1:
+            self.refused = 0
+        if self.refused is not None and self.refused < self.refusals:
+            self.refused += 1
+            return _broken(workload, Ending.REFUSED)
+        return await super().run(workload)
+
+
+class _RefusesForAMoment(_RefusesAllAfterwards):
+    """Recovers after as many refusals as the first check and one question need."""
+
+    refusals = 4
+
+
 class _RefusesCrowds(FakeServer):
     """Accepts no connection beyond its first, and is well otherwise."""
 
@@ -88,6 +115,21 @@ def test_a_server_that_dies_in_a_check_ends_the_suite(run_checks: RunChecks) -> 
         (Verdict.ERROR, "the server went away during EQV-1", 0)
     ]
     assert report.failed
+
+
+def test_a_server_that_stays_up_but_answers_nobody_ends_the_suite(run_checks: RunChecks) -> None:
+    """Its refusals are no failures of checks that never had a chance."""
+    report = run_checks(_RefusesAllAfterwards, "EQV-1,ISO-1,LEN-1", shrink_runs=2)
+    first, *others = report.results
+    assert first.verdict is Verdict.FAIL
+    assert first.reason.endswith("; after this the server no longer answers")
+    said = (Verdict.ERROR, "the server answers no plain request since EQV-1: refused: broken", 0)
+    assert [_said(r) for r in others] == 2 * [said]
+
+
+def test_a_server_that_refuses_for_a_moment_is_checked_to_the_end(run_checks: RunChecks) -> None:
+    report = run_checks(_RefusesForAMoment, "EQV-1,ISO-1", shrink_runs=2)
+    assert report.results[1].verdict is Verdict.PASS
 
 
 def test_a_server_that_still_answers_is_checked_to_the_end(run_checks: RunChecks) -> None:
