@@ -265,7 +265,7 @@ class ReferenceOracle:
         best, furthest = Forced((), (), (), 0), -1
         async for found in speller.spellings(text, most):
             ids, reach = tuple(found.ids), found.wrong_at
-            wrong_at = len(ids)
+            wrong_at: int | None = len(ids)
             if reach is None and await self._text_may_end(request, answer, prompt, ids):
                 wrong_at = None
             forced = Forced(ids, ids, tuple(found.gaps), wrong_at)
